@@ -1,0 +1,1 @@
+//! Frame relay with a tap.
