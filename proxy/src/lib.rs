@@ -1,1 +1,4 @@
 //! The CRI proxy.
+
+pub mod metrics;
+pub mod pipeline;
