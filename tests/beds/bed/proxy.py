@@ -1,0 +1,76 @@
+"""The proxy under test, in front of a private runtime."""
+
+import http.client
+import json
+import pathlib
+import socket
+
+from .layout import program
+from .process import Process
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=5)
+        self._path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Proxy:
+    """koord-runtime-proxy with every path private to `directory`."""
+
+    def __init__(self, directory, backend, registrations, flags=()):
+        directory = pathlib.Path(directory)
+        (directory / "proxy").mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.socket = directory / "proxy" / "runtimeproxy.sock"
+        self.admin = directory / "proxy" / "admin.sock"
+        argv = [program("koord-runtime-proxy", "KOORD_PROXY")]
+        argv += ["--koord-runtimeproxy-endpoint", self.socket, "--remote-runtime-service-endpoint", backend]
+        argv += ["--hook-config-dir", registrations, "--state-dir", directory / "proxy" / "state"]
+        argv += ["--admin-socket", self.admin, *flags]
+        self.process = Process("koord-runtime-proxy", argv, directory / "log" / "proxy")
+
+    def __enter__(self):
+        self.process.start()
+        self.wait_ready()
+        return self
+
+    def __exit__(self, *_):
+        self.process.stop()
+
+    def ask(self, path):
+        """Status and body of a request to the admin socket; None when it does not answer."""
+        connection = _UnixConnection(self.admin)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except OSError:
+            return None
+        finally:
+            connection.close()
+
+    def is_ready(self):
+        """Whether /readyz answers 200: calls are served."""
+        answer = self.ask("/readyz")
+        return answer is not None and answer[0] == 200
+
+    def wait_ready(self, seconds=60.0):
+        """Waits until the proxy serves calls."""
+        self.process.wait_ready(self.is_ready, seconds)
+
+    def json(self, path):
+        """A JSON answer of the admin socket."""
+        return json.loads(self.ask(path)[1])
+
+    def metric(self, name):
+        """The sum of all samples of a metric of the proxy."""
+        total = 0.0
+        for line in self.ask("/metrics")[1].splitlines():
+            if line.split("{")[0].split(" ")[0] == f"koord_runtime_proxy_{name}":
+                total += float(line.rsplit(" ", 1)[1])
+        return total
