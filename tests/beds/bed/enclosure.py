@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from .layout import BEDS, need_root, which
+from .layout import BEDS, BedError, need_root, which
 
 INSIDE = "KOORD_BED_INSIDE"
 PREFIX = "koord-bed-"
@@ -83,7 +83,10 @@ def enclosed(main):
     if is_inside():
         # As a service manager would: a stop request raises, so that `with` blocks and `finally` run.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        sys.exit(main())
+        try:
+            sys.exit(main())
+        except BedError as error:
+            sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {error}")
     need_root()
     sys.exit(run([sys.executable, "-u", *sys.argv]))
 

@@ -42,7 +42,7 @@ def program(name, variable=None, profiles=("release", "debug")):
         return pathlib.Path(os.environ[variable]).absolute()
     found = [TARGET / profile / name for profile in profiles if (TARGET / profile / name).is_file()]
     if not found:
-        raise BedError(f"{name} is not built: cargo build -p {name}")
+        raise BedError(f"{name} is not built: cargo build --workspace --bins")
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
