@@ -1,0 +1,91 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("read");
+    answer
+}
+
+fn request(method: &str, path: &str, body: &str) -> String {
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn routes() -> Routes {
+    Routes::new()
+        .get("/healthz", || text(StatusCode::OK, "ok\n"))
+        .route(
+            Method::POST,
+            "/echo",
+            |call: Call| async move { text(StatusCode::ACCEPTED, call.into_body()) },
+        )
+        .metrics(MetricsPage::new(prometheus_client::registry::Registry::default()))
+        .get("/broken", || panic!("handler"))
+        .get("/json", || json(StatusCode::OK, &serde_json::json!({"a": 1})))
+}
+
+#[tokio::test]
+async fn serves_its_table_on_a_private_socket() {
+    let supervisor = Supervisor::new(tokio::runtime::Handle::current());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("admin.sock");
+    let (_handle, file) = serve_unix(&supervisor, &path, Occupied::Refuse, routes()).expect("bound");
+    let mode = std::fs::metadata(&path).expect("present").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let connect = || async { tokio::net::UnixStream::connect(&path).await.expect("connected") };
+
+    let answer = exchange(connect().await, &request("GET", "/healthz", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
+    let answer = exchange(connect().await, &request("HEAD", "/healthz?verbose", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
+    let answer = exchange(connect().await, &request("POST", "/echo", "hello")).await;
+    assert!(answer.starts_with("HTTP/1.1 202 ") && answer.ends_with("\r\n\r\nhello"), "{answer}");
+    let answer = exchange(connect().await, &request("GET", "/echo", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 405 ") && answer.contains("allow: POST\r\n"), "{answer}");
+    let answer = exchange(connect().await, &request("GET", "/nothing", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains("POST /echo\n"), "{answer}");
+    let answer = exchange(connect().await, &request("GET", "/json", "")).await;
+    assert!(
+        answer.contains("content-type: application/json\r\n") && answer.ends_with("{\"a\":1}\n"),
+        "{answer}"
+    );
+    let answer = exchange(connect().await, &request("GET", "/metrics", "")).await;
+    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+    let answer = exchange(connect().await, &request("POST", "/echo", &"x".repeat(LARGEST_BODY + 1))).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+
+    // A panic in a handler costs its connection, nothing else.
+    let answer = exchange(connect().await, &request("GET", "/broken", "")).await;
+    assert_eq!(answer, "");
+    assert_eq!(supervisor.panics(), 1);
+    let answer = exchange(connect().await, &request("GET", "/healthz", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+
+    // An idle kept-alive connection does not hold the end up.
+    let mut idle = connect().await;
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("written");
+    let mut first = [0; 15];
+    idle.read_exact(&mut first).await.expect("an answer");
+    assert_eq!(supervisor.shut_down(Duration::from_secs(5)).await, Vec::<String>::new());
+    file.remove();
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn serves_on_tcp() {
+    let supervisor = Supervisor::new(tokio::runtime::Handle::current());
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (_handle, bound) = serve_tcp(&supervisor, address, routes()).expect("bound");
+    let stream = tokio::net::TcpStream::connect(bound).await.expect("connected");
+    let answer = exchange(stream, &request("GET", "/healthz", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let error = serve_tcp(&supervisor, bound, routes()).expect_err("in use");
+    assert_eq!(error.to_string(), format!("cannot listen on {bound}"));
+}

@@ -1,0 +1,146 @@
+//! What the process was given by whoever started it.
+//!
+//! Nothing else in the product reads environment variables: `main` captures them here, once, and
+//! hands the parts on as values.
+
+use std::ffi::OsString;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Names the step of a hand-over a new process is started for, see [`HandoverRole`].
+pub const HANDOVER_VARIABLE: &str = "KOORD_HANDOVER";
+
+/// Variables of service managers that must not reach a successor process as they are: they name the
+/// predecessor's process id, or descriptors it does not get.
+pub const VARIABLES_OF_ONE_PROCESS: [&str; 4] =
+    ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
+
+/// Why a process was started by its predecessor. Either way its standard input is the
+/// [`Channel`](crate::descriptors::Channel) to the predecessor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandoverRole {
+    /// Start the successor and end at once, so that the service manager becomes its parent.
+    Launch,
+    /// Be the successor.
+    Succeed,
+}
+
+impl HandoverRole {
+    /// The value of [`HANDOVER_VARIABLE`] for this role.
+    pub fn value(self) -> &'static str {
+        match self {
+            HandoverRole::Launch => "launch",
+            HandoverRole::Succeed => "succeed",
+        }
+    }
+
+    fn parse(value: &str) -> Option<HandoverRole> {
+        [HandoverRole::Launch, HandoverRole::Succeed].into_iter().find(|role| role.value() == value)
+    }
+}
+
+/// A listening unix socket passed by the service manager.
+#[derive(Debug)]
+pub struct PassedListener {
+    /// Its name, from `FileDescriptorName=` of the socket unit; `unknown` if it has none.
+    pub name: String,
+    /// The socket. It is not inherited by child processes.
+    pub listener: UnixListener,
+}
+
+/// The captured environment.
+#[derive(Debug, Default)]
+pub struct Environment {
+    /// Where to send notifications for the service manager.
+    pub notify_socket: Option<OsString>,
+    /// The service manager restarts the process when it hears nothing for this long.
+    pub watchdog: Option<Duration>,
+    /// Listening sockets passed to this process.
+    pub listeners: Vec<PassedListener>,
+    /// Passed descriptors that are not listening unix stream sockets: name and reason.
+    pub unusable_descriptors: Vec<(String, String)>,
+    /// Set if a predecessor started this process.
+    pub handover: Option<HandoverRole>,
+    /// The program's file as found at the start. Asking later would name a deleted file after an
+    /// upgrade replaced it.
+    pub program: Option<PathBuf>,
+    /// True if standard error goes to the system's journal, which stamps lines itself.
+    pub journal: bool,
+}
+
+impl Environment {
+    /// Captures the environment of this process and takes over passed descriptors.
+    ///
+    /// Call it once, first thing in `main`, while there is one thread only: the variables that name
+    /// descriptors are removed.
+    pub fn from_process() -> Environment {
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let watchdog = watchdog(
+            std::env::var("WATCHDOG_USEC").ok().as_deref(),
+            std::env::var("WATCHDOG_PID").ok().as_deref(),
+            std::process::id(),
+        );
+        let (listeners, unusable_descriptors) = take_listeners(&names);
+        Environment {
+            notify_socket: std::env::var_os("NOTIFY_SOCKET").filter(|value| !value.is_empty()),
+            watchdog,
+            listeners,
+            unusable_descriptors,
+            handover: std::env::var(HANDOVER_VARIABLE).ok().and_then(|value| HandoverRole::parse(&value)),
+            program: std::env::current_exe().ok(),
+            journal: std::env::var_os("JOURNAL_STREAM").is_some(),
+        }
+    }
+}
+
+/// The rule of `sd_watchdog_enabled(3)`: an interval in microseconds, meant for us if no process id
+/// is given or if it is ours.
+fn watchdog(microseconds: Option<&str>, meant_for: Option<&str>, own: u32) -> Option<Duration> {
+    let microseconds: u64 = microseconds?.parse().ok().filter(|value| *value > 0)?;
+    match meant_for {
+        Some(pid) if pid.parse() != Ok(own) => None,
+        _ => Some(Duration::from_micros(microseconds)),
+    }
+}
+
+fn take_listeners(names: &str) -> (Vec<PassedListener>, Vec<(String, String)>) {
+    let mut passed = listenfd::ListenFd::from_env();
+    let mut names = names.split(':').filter(|name| !name.is_empty());
+    let mut listeners = Vec::new();
+    let mut unusable = Vec::new();
+    for index in 0..passed.len() {
+        let name = names.next().unwrap_or("unknown").to_owned();
+        match passed.take_unix_listener(index) {
+            Ok(Some(listener)) => listeners.push(PassedListener { name, listener }),
+            Ok(None) => {}
+            Err(error) => unusable.push((name, error.to_string())),
+        }
+    }
+    (listeners, unusable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watchdog_is_for_the_named_process_only() {
+        let interval = Some(Duration::from_secs(30));
+        assert_eq!(watchdog(Some("30000000"), None, 7), interval);
+        assert_eq!(watchdog(Some("30000000"), Some("7"), 7), interval);
+        assert_eq!(watchdog(Some("30000000"), Some("8"), 7), None);
+        assert_eq!(watchdog(Some("30000000"), Some("x"), 7), None);
+        assert_eq!(watchdog(Some("0"), None, 7), None);
+        assert_eq!(watchdog(Some("soon"), None, 7), None);
+        assert_eq!(watchdog(None, Some("7"), 7), None);
+    }
+
+    #[test]
+    fn roles_are_read_back() {
+        for role in [HandoverRole::Launch, HandoverRole::Succeed] {
+            assert_eq!(HandoverRole::parse(role.value()), Some(role));
+        }
+        assert_eq!(HandoverRole::parse(""), None);
+    }
+}
