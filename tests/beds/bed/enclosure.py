@@ -161,6 +161,7 @@ class _Outside:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         made = [path for path in PRIVATE_FOLDERS if not os.path.isdir(path)]
         before = {
+            "time": time.time(),
             "groups": sorted(_groups()),
             "sysctls": {name: _read(f"/proc/sys/{name}") for name in SYSCTLS},
             "made": made,
@@ -257,8 +258,9 @@ def _hand_over(before, place):
             continue
         theirs = json.loads(record.read_text(encoding="utf-8"))
         theirs["made"] = sorted({*theirs["made"], *before["made"]})
-        # Ours is older, or equal.
-        theirs["sysctls"], theirs["groups"] = before["sysctls"], before["groups"]
+        if before["time"] < theirs["time"]:  # what was there before both is what counts
+            for name in ("time", "sysctls", "groups"):
+                theirs[name] = before[name]
         record.write_text(json.dumps(theirs), encoding="utf-8")
         return True
     return False
