@@ -1,4 +1,10 @@
 //! The CRI proxy.
 
+pub mod dispatcher;
+pub mod endpoint;
+pub mod hook_type;
 pub mod metrics;
 pub mod pipeline;
+pub mod registration;
+pub mod trust;
+pub mod unix_channel;
