@@ -19,6 +19,7 @@ import time
 from . import images
 from .layout import BEDS, BedError, cache_folder, run
 
+CARGO_PACKAGES = {"cargo-deny": "0.20.2", "cargo-fuzz": "0.13.2"}
 KUBELETS = {"1.37": "v1.37.2", "1.34": "v1.34.4"}
 UNUSED_SETS_ARE_KEPT_SECONDS = 30 * 24 * 3600
 
@@ -134,6 +135,16 @@ def _build_kernel(out):
     run(["depmod", "-b", out, release])
 
 
+def _cargo_builder(package, version):
+    def build(out):
+        # A target folder of its own: the one of the workspace would be locked, and grow.
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as target:
+            environment = dict(os.environ, CARGO_TARGET_DIR=target)
+            run(["cargo", "install", "--quiet", "--locked", "--root", out, "--version", version, package], cwd="/", env=environment)
+
+    return build
+
+
 def _stand_in_sources():
     return (BEDS / "images" / "stand-in.c",)
 
@@ -151,6 +162,7 @@ def all_sets():
         ToolSet("kubelet-1.34", _kubelet_builder("1.34"), _module("kubelet-1.34"), "1"),
         ToolSet("kernel", _build_kernel, (), "1"),
     ]
+    sets += [ToolSet(name, _cargo_builder(name, version), (), version) for name, version in CARGO_PACKAGES.items()]
     return {each.name: each for each in sets}
 
 
