@@ -2,6 +2,7 @@
 
 pub mod dispatcher;
 pub mod endpoint;
+pub mod flags;
 pub mod hook_type;
 pub mod metrics;
 pub mod pipeline;

@@ -1,0 +1,306 @@
+//! The flags: name, default, what they accept and mean.
+
+/// Whether a flag takes a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Takes a value; the word stands for it in the help text.
+    Value(&'static str),
+    /// Is on or off.
+    Switch,
+}
+
+/// Heading a flag is listed under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Group {
+    Endpoints,
+    Hooks,
+    Relaying,
+    State,
+    Operation,
+}
+
+impl Group {
+    pub(super) const ALL: [Group; 5] =
+        [Group::Endpoints, Group::Hooks, Group::Relaying, Group::State, Group::Operation];
+
+    pub(super) fn heading(self) -> &'static str {
+        match self {
+            Group::Endpoints => "Sockets and backend",
+            Group::Hooks => "Hook servers",
+            Group::Relaying => "Relaying",
+            Group::State => "State and restart",
+            Group::Operation => "Observation and log",
+        }
+    }
+}
+
+/// One flag.
+#[derive(Debug)]
+pub(super) struct Flag {
+    pub(super) name: &'static str,
+    pub(super) group: Group,
+    pub(super) kind: Kind,
+    pub(super) default: &'static str,
+    pub(super) accepted: &'static str,
+    pub(super) meaning: &'static str,
+}
+
+const SOCKET: &str = "an absolute socket path, unix:/path or unix:///path";
+
+pub(super) const LISTEN: Flag = Flag {
+    name: "koord-runtimeproxy-endpoint",
+    group: Group::Endpoints,
+    kind: Kind::Value("SOCKET"),
+    default: "/var/run/koord-runtimeproxy/runtimeproxy.sock",
+    accepted: SOCKET,
+    meaning: "socket that the kubelet and crictl connect to",
+};
+pub(super) const RUNTIME: Flag = Flag {
+    name: "remote-runtime-service-endpoint",
+    group: Group::Endpoints,
+    kind: Kind::Value("SOCKET"),
+    default: "/var/run/containerd/containerd.sock",
+    accepted: SOCKET,
+    meaning: "socket of the container runtime",
+};
+pub(super) const IMAGE: Flag = Flag {
+    name: "remote-image-service-endpoint",
+    group: Group::Endpoints,
+    kind: Kind::Value("SOCKET"),
+    default: "",
+    accepted: "an absolute socket path, unix:/path, unix:///path, or nothing for the runtime's",
+    meaning: "socket of the image service, if it is not the runtime's",
+};
+pub(super) const MODE: Flag = Flag {
+    name: "backend-runtime-mode",
+    group: Group::Endpoints,
+    kind: Kind::Value("MODE"),
+    default: "Containerd",
+    accepted: "Containerd (any CRI runtime)",
+    meaning: "kind of the backend; Containerd means any CRI runtime",
+};
+pub(super) const SOCKET_MODE: Flag = Flag {
+    name: "socket-mode",
+    group: Group::Endpoints,
+    kind: Kind::Value("MODE"),
+    default: "inherit",
+    accepted: "inherit, or an octal number from 0 to 0777",
+    meaning: "mode of the listening socket; inherit copies mode and owner of the runtime's socket",
+};
+pub(super) const PEER_CHECK: Flag = Flag {
+    name: "peer-check",
+    group: Group::Endpoints,
+    kind: Kind::Value("RULE"),
+    default: "off",
+    accepted: "off, or root-or-group",
+    meaning: "who may connect besides what the socket's mode says; root-or-group admits root and \
+              the group of the runtime's socket",
+};
+pub(super) const SKIP_KEY: Flag = Flag {
+    name: "runtime-hook-server-key",
+    group: Group::Hooks,
+    kind: Kind::Value("KEY"),
+    default: "runtimeproxy.koordinator.sh/skip-hookserver",
+    accepted: "a label key",
+    meaning: "key of the pod label that exempts a pod from hooks",
+};
+pub(super) const SKIP_VALUE: Flag = Flag {
+    name: "runtime-hook-server-val",
+    group: Group::Hooks,
+    kind: Kind::Value("TEXT"),
+    default: "true",
+    accepted: "a label value",
+    meaning: "exact value that label must have",
+};
+pub(super) const SKIP_NAMESPACES: Flag = Flag {
+    name: "skip-namespaces",
+    group: Group::Hooks,
+    kind: Kind::Value("LIST"),
+    default: "",
+    accepted: "namespace names separated by commas, or nothing for all",
+    meaning: "namespaces in which that label is honoured",
+};
+pub(super) const HOOK_CONFIG_DIR: Flag = Flag {
+    name: "hook-config-dir",
+    group: Group::Hooks,
+    kind: Kind::Value("DIRECTORY"),
+    default: "/etc/runtime/hookserver.d",
+    accepted: "an absolute path",
+    meaning: "directory of hook server registrations, one JSON file each",
+};
+pub(super) const HOOK_TIMEOUT: Flag = Flag {
+    name: "hook-timeout",
+    group: Group::Hooks,
+    kind: Kind::Value("DURATION"),
+    default: "2s",
+    accepted: "a duration from 1ms to 10m, such as 2s, 100ms or 1m30s",
+    meaning: "upper bound of one hook call",
+};
+pub(super) const HOOK_DEADLINE_SHARE: Flag = Flag {
+    name: "hook-deadline-share",
+    group: Group::Hooks,
+    kind: Kind::Value("SHARE"),
+    default: "0.5",
+    accepted: "a number above 0 and up to 1",
+    meaning: "share of a request's remaining deadline that its hooks may use together",
+};
+pub(super) const HOOK_TRUSTED_UID: Flag = Flag {
+    name: "hook-trusted-uid",
+    group: Group::Hooks,
+    kind: Kind::Value("UID"),
+    default: "",
+    accepted: "a user id from 0 to 4294967294, or nothing",
+    meaning: "user besides root whose registration files and hook sockets are trusted",
+};
+pub(super) const BACKEND_WAIT: Flag = Flag {
+    name: "backend-wait",
+    group: Group::Relaying,
+    kind: Kind::Value("DURATION"),
+    default: "3s",
+    accepted: "a duration from 0s to 10m, such as 3s, 100ms or 1m30s",
+    meaning: "how long a request that was not sent yet waits for a missing runtime",
+};
+pub(super) const MAX_MESSAGE_BYTES: Flag = Flag {
+    name: "max-message-bytes",
+    group: Group::Relaying,
+    kind: Kind::Value("BYTES"),
+    default: "33554432",
+    accepted: "a whole number from 4096 to 1073741824",
+    meaning: "largest message that is held for hooks; larger ones pass without",
+};
+pub(super) const RELAY_SERVICES: Flag = Flag {
+    name: "relay-services",
+    group: Group::Relaying,
+    kind: Kind::Value("LIST"),
+    default: "*",
+    accepted: "* for all, or gRPC packages or services separated by commas, such as \
+               runtime.v1,runtime.v1alpha2",
+    meaning: "services that are relayed; calls of others get PERMISSION_DENIED",
+};
+pub(super) const STATE_DIR: Flag = Flag {
+    name: "state-dir",
+    group: Group::State,
+    kind: Kind::Value("DIRECTORY"),
+    default: "/run/koord-runtimeproxy/state",
+    accepted: "an absolute path, or nothing to keep no state",
+    meaning: "directory of the store's checkpoint",
+};
+pub(super) const SHUTDOWN_GRACE: Flag = Flag {
+    name: "shutdown-grace",
+    group: Group::State,
+    kind: Kind::Value("DURATION"),
+    default: "10s",
+    accepted: "a duration from 0s to 1h, such as 10s or 1m30s",
+    meaning: "how long SIGTERM waits for calls in flight",
+};
+pub(super) const HANDOVER_DRAIN: Flag = Flag {
+    name: "handover-drain",
+    group: Group::State,
+    kind: Kind::Value("DURATION"),
+    default: "10m",
+    accepted: "a duration from 0s to 24h, such as 10m or 1h30m",
+    meaning: "how long the old process keeps its calls after a hand-over (SIGHUP)",
+};
+pub(super) const ADMIN_SOCKET: Flag = Flag {
+    name: "admin-socket",
+    group: Group::Operation,
+    kind: Kind::Value("SOCKET"),
+    default: "/run/koord-runtimeproxy/admin.sock",
+    accepted: "an absolute socket path, unix:/path, unix:///path, or nothing for none",
+    meaning: "socket for introspection and metrics",
+};
+pub(super) const METRICS_BIND_ADDRESS: Flag = Flag {
+    name: "metrics-bind-address",
+    group: Group::Operation,
+    kind: Kind::Value("ADDRESS"),
+    default: "",
+    accepted: "IP:PORT, :PORT for all addresses, or nothing for none",
+    meaning: "TCP address that serves /metrics as well",
+};
+pub(super) const VERBOSITY: Flag = Flag {
+    name: "v",
+    group: Group::Operation,
+    kind: Kind::Value("LEVEL"),
+    default: "2",
+    accepted: "a whole number from 0 to 10",
+    meaning: "log verbosity: 0 warnings, 1 life cycle, 2 hooked calls, 4 decisions, 6 payload shapes, 10 all",
+};
+pub(super) const LOG_FORMAT: Flag = Flag {
+    name: "log-format",
+    group: Group::Operation,
+    kind: Kind::Value("FORM"),
+    default: "text",
+    accepted: "text, or json",
+    meaning: "form of log lines",
+};
+const VERSION: Flag = Flag {
+    name: "version",
+    group: Group::Operation,
+    kind: Kind::Switch,
+    default: "false",
+    accepted: "true, or false",
+    meaning: "print the version and end",
+};
+const HELP: Flag = Flag {
+    name: "help",
+    group: Group::Operation,
+    kind: Kind::Switch,
+    default: "false",
+    accepted: "true, or false",
+    meaning: "print this text and end",
+};
+
+/// Every flag, in the order of the help text.
+pub(super) const FLAGS: [&Flag; 25] = [
+    &LISTEN,
+    &RUNTIME,
+    &IMAGE,
+    &MODE,
+    &SOCKET_MODE,
+    &PEER_CHECK,
+    &SKIP_KEY,
+    &SKIP_VALUE,
+    &SKIP_NAMESPACES,
+    &HOOK_CONFIG_DIR,
+    &HOOK_TIMEOUT,
+    &HOOK_DEADLINE_SHARE,
+    &HOOK_TRUSTED_UID,
+    &BACKEND_WAIT,
+    &MAX_MESSAGE_BYTES,
+    &RELAY_SERVICES,
+    &STATE_DIR,
+    &SHUTDOWN_GRACE,
+    &HANDOVER_DRAIN,
+    &ADMIN_SOCKET,
+    &METRICS_BIND_ADDRESS,
+    &VERBOSITY,
+    &LOG_FORMAT,
+    &VERSION,
+    &HELP,
+];
+
+/// The flag whose name is nearest to `name`, if it is near enough to be meant.
+pub(super) fn nearest(name: &str) -> Option<&'static str> {
+    let limit = (name.len() / 3).clamp(1, 4);
+    FLAGS
+        .iter()
+        .map(|flag| (edit_distance(name.as_bytes(), flag.name.as_bytes()), flag.name))
+        .min()
+        .filter(|(distance, _)| *distance <= limit)
+        .map(|(_, name)| name)
+}
+
+/// How many letters must be inserted, removed or replaced to turn one name into the other.
+fn edit_distance(left: &[u8], right: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (line, letter) in left.iter().enumerate() {
+        let mut diagonal = line;
+        row[0] = line + 1;
+        for column in 0..right.len() {
+            let replaced = diagonal + usize::from(*letter != right[column]);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
