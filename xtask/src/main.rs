@@ -1,2 +1,24 @@
-//! Program.
-fn main() {}
+//! Chores of the repository, run as `cargo xtask COMMAND`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+mod generate;
+
+const USAGE: &str = "usage: cargo xtask gen [--check]";
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((command, rest)) = arguments.split_first() else { bail!("no command\n{USAGE}") };
+    match command.as_str() {
+        "gen" => generate::run(&workspace_root()?, generate::mode(rest)?),
+        other => bail!("unknown command {other:?}\n{USAGE}"),
+    }
+}
+
+/// The folder of the workspace this program was built in.
+fn workspace_root() -> anyhow::Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate has no parent folder")?;
+    Ok(root.to_path_buf())
+}
