@@ -1,11 +1,17 @@
 //! The CRI proxy.
 
+pub mod backend_client;
 pub mod dispatcher;
 pub mod endpoint;
+pub mod failover;
 pub mod flags;
+pub mod handover;
 pub mod hook_type;
+pub mod listener;
 pub mod metrics;
+pub mod peer;
 pub mod pipeline;
 pub mod registration;
+pub mod state_directory;
 pub mod trust;
 pub mod unix_channel;

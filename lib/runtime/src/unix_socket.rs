@@ -105,12 +105,24 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
+    /// Takes over the file that is at `path` now, made by a predecessor.
+    ///
+    /// # Errors
+    /// There is no socket.
+    pub fn existing(path: &Path) -> Result<SocketFile, BindError> {
+        let metadata = fs::symlink_metadata(path).map_err(at("examine", path))?;
+        if !metadata.file_type().is_socket() {
+            return Err(BindError::NotASocket { path: path.to_owned() });
+        }
+        Ok(SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) })
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// True while the path leads to the socket this process made.
+    /// True while the path leads to the socket this process made or took over.
     pub fn is_ours(&self) -> bool {
         fs::symlink_metadata(&self.path)
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity)

@@ -1,0 +1,318 @@
+//! Where the listening socket comes from, and what happens to its path in the end.
+//!
+//! The path never leads to nothing while a proxy runs: an own socket is bound beside it and renamed over
+//! it, a passed one is used as it is and never unlinked.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use koord_runtime::environment::PassedListener;
+use koord_runtime::unix_socket::{self, BindError, Occupied, SocketAccess, SocketFile};
+
+use crate::endpoint::Endpoint;
+use crate::flags::SocketMode;
+
+/// Mode of an own socket while there is no backend socket to copy it from.
+const FALLBACK_MODE: u32 = 0o660;
+
+/// Who made the socket.
+#[derive(Debug)]
+enum Origin {
+    /// The service manager; it owns the path.
+    Passed,
+    /// This proxy or a predecessor that handed it over.
+    Own(SocketFile),
+}
+
+/// Who made a socket, as told to a successor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ownership {
+    /// The service manager owns the path.
+    Passed,
+    /// The proxy owns the path.
+    Own,
+}
+
+/// No listening socket could be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenerError {
+    /// An own socket could not be made.
+    #[error("cannot listen on {path}")]
+    Bind {
+        /// The path asked for.
+        path: Endpoint,
+        /// Why not.
+        #[source]
+        source: BindError,
+    },
+    /// The service manager passed several sockets, none of them for our path.
+    #[error("none of the passed sockets ({names}) listens on {path}", names = .names.join(", "))]
+    Ambiguous {
+        /// The path asked for.
+        path: Endpoint,
+        /// Names of the passed sockets.
+        names: Vec<String>,
+    },
+    /// The socket cannot be prepared for accepting.
+    #[error("cannot use the listening socket {name}")]
+    Unusable {
+        /// Its name or path.
+        name: String,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The listening socket of the proxy.
+#[derive(Debug)]
+pub struct Listener {
+    socket: UnixListener,
+    origin: Origin,
+}
+
+impl Listener {
+    /// Takes the passed socket if there is one, else makes one at `path`.
+    ///
+    /// `backend` is the socket that [`SocketMode::Inherit`] copies from; while it is missing the mode is
+    /// 0660, and [`Listener::copy_access`] corrects it later.
+    ///
+    /// # Errors
+    /// See [`ListenerError`].
+    pub fn obtain(
+        path: &Endpoint,
+        mode: SocketMode,
+        backend: &Path,
+        passed: Vec<PassedListener>,
+    ) -> Result<Listener, ListenerError> {
+        if let Some(listener) = choose(path, passed)? {
+            let name = listener.name;
+            tracing::info!(name, "listening on the socket passed by the service manager");
+            return Listener::adopt(listener.listener, Origin::Passed, &name);
+        }
+        let (socket, file) = unix_socket::bind(path.path(), access(mode, backend), Occupied::Refuse)
+            .map_err(|source| ListenerError::Bind { path: path.clone(), source })?;
+        tracing::info!(file = path.as_str(), "listening");
+        Listener::adopt(socket, Origin::Own(file), path.as_str())
+    }
+
+    /// Takes over a socket that a predecessor handed over.
+    ///
+    /// # Errors
+    /// The socket cannot be prepared for accepting.
+    pub fn inherit(
+        socket: UnixListener,
+        ownership: Ownership,
+        path: &Endpoint,
+    ) -> Result<Listener, ListenerError> {
+        let origin = match ownership {
+            Ownership::Passed => Origin::Passed,
+            Ownership::Own => match SocketFile::existing(path.path()) {
+                Ok(file) => Origin::Own(file),
+                // Somebody removed the path; there is nothing to remove in the end.
+                Err(error) => {
+                    tracing::warn!(file = path.as_str(), error = %error, "path of the listening socket is gone");
+                    Origin::Passed
+                }
+            },
+        };
+        Listener::adopt(socket, origin, path.as_str())
+    }
+
+    fn adopt(socket: UnixListener, origin: Origin, name: &str) -> Result<Listener, ListenerError> {
+        // Accepting follows poll: a client that is gone again must not block the acceptor.
+        socket
+            .set_nonblocking(true)
+            .map_err(|source| ListenerError::Unusable { name: name.to_owned(), source })?;
+        Ok(Listener { socket, origin })
+    }
+
+    /// The socket, non-blocking.
+    pub fn socket(&self) -> &UnixListener {
+        &self.socket
+    }
+
+    /// Who owns the path, to tell a successor.
+    pub fn ownership(&self) -> Ownership {
+        match self.origin {
+            Origin::Passed => Ownership::Passed,
+            Origin::Own(_) => Ownership::Own,
+        }
+    }
+
+    /// Copies mode and owner from the backend's socket once it is there. Does nothing for other modes
+    /// and for passed sockets.
+    pub fn copy_access(&self, mode: SocketMode, backend: &Path) {
+        let Origin::Own(file) = &self.origin else { return };
+        if mode != SocketMode::Inherit || !backend.exists() {
+            return;
+        }
+        if let Err(error) = file.set_access(access(mode, backend)) {
+            tracing::warn!(
+                file = %file.path().display(),
+                error = %koord_runtime::error_chain::Chain(&error),
+                "mode of the backend's socket not copied"
+            );
+        }
+    }
+
+    /// Closes the socket at the end of the process and removes its path, unless the service manager or
+    /// another proxy owns that by now.
+    pub fn close(self) {
+        if let Origin::Own(file) = &self.origin {
+            file.remove();
+        }
+    }
+
+    /// Closes this process's copy of the socket and leaves the path to the successor.
+    pub fn leave(self) {
+        drop(self.socket);
+    }
+}
+
+/// The only passed socket, or the one of several that is bound to our path.
+fn choose(path: &Endpoint, mut passed: Vec<PassedListener>) -> Result<Option<PassedListener>, ListenerError> {
+    if passed.len() <= 1 {
+        return Ok(passed.pop());
+    }
+    // The unit may say /run where the flag says /var/run.
+    let wanted = std::fs::canonicalize(path.path()).ok();
+    let ours = |listener: &PassedListener| {
+        let address = listener.listener.local_addr().ok();
+        let bound = address.as_ref().and_then(|address| address.as_pathname());
+        bound.is_some_and(|bound| {
+            bound == path.path() || (wanted.is_some() && std::fs::canonicalize(bound).ok() == wanted)
+        })
+    };
+    match passed.iter().position(ours) {
+        Some(index) => Ok(Some(passed.swap_remove(index))),
+        None => Err(ListenerError::Ambiguous {
+            path: path.clone(),
+            names: passed.into_iter().map(|listener| listener.name).collect(),
+        }),
+    }
+}
+
+fn access(mode: SocketMode, backend: &Path) -> SocketAccess {
+    match mode {
+        SocketMode::Octal(mode) => SocketAccess { mode, owner: None },
+        SocketMode::Inherit => {
+            SocketAccess::of(backend).unwrap_or(SocketAccess { mode: FALLBACK_MODE, owner: None })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixStream;
+
+    fn endpoint(path: &Path) -> Endpoint {
+        path.to_str().expect("text").parse().expect("a path")
+    }
+
+    fn mode_of(path: &Path) -> u32 {
+        fs::metadata(path).expect("present").permissions().mode() & 0o777
+    }
+
+    fn passed(name: &str, path: &Path) -> PassedListener {
+        PassedListener { name: name.into(), listener: UnixListener::bind(path).expect("bound") }
+    }
+
+    #[test]
+    fn an_own_socket_inherits_the_backends_mode_when_it_is_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, backend) = (folder.path().join("run/x.sock"), folder.path().join("backend.sock"));
+        let listener =
+            Listener::obtain(&endpoint(&path), SocketMode::Inherit, &backend, vec![]).expect("bound");
+        assert_eq!(listener.ownership(), Ownership::Own);
+        assert_eq!(mode_of(&path), 0o660);
+        listener.copy_access(SocketMode::Inherit, &backend);
+        assert_eq!(mode_of(&path), 0o660);
+
+        let _backend = UnixListener::bind(&backend).expect("bound");
+        fs::set_permissions(&backend, fs::Permissions::from_mode(0o606)).expect("set");
+        listener.copy_access(SocketMode::Octal(0o600), &backend);
+        assert_eq!(mode_of(&path), 0o660);
+        listener.copy_access(SocketMode::Inherit, &backend);
+        assert_eq!(mode_of(&path), 0o606);
+
+        let second = Listener::obtain(&endpoint(&path), SocketMode::Inherit, &backend, vec![]);
+        let error = second.expect_err("another proxy is there");
+        let chain = koord_runtime::error_chain::Chain(&error).to_string();
+        let path_text = path.display();
+        assert_eq!(
+            chain,
+            format!("cannot listen on {path_text}: another process is listening on {path_text}")
+        );
+        UnixStream::connect(&path).expect("the first still serves");
+        listener.close();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn an_octal_mode_is_taken_as_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.sock");
+        let mode = SocketMode::Octal(0o640);
+        let listener =
+            Listener::obtain(&endpoint(&path), mode, Path::new("/nonexistent"), vec![]).expect("bound");
+        assert_eq!(mode_of(&path), 0o640);
+        listener.leave();
+        assert!(path.exists(), "the path is left to the successor");
+    }
+
+    #[test]
+    fn a_passed_socket_is_used_and_its_path_never_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("unit.sock");
+        let other = endpoint(&folder.path().join("flag.sock"));
+        let listener =
+            Listener::obtain(&other, SocketMode::Inherit, Path::new("/x"), vec![passed("unit", &path)])
+                .expect("taken");
+        assert_eq!(listener.ownership(), Ownership::Passed);
+        assert!(!other.path().exists());
+        let before = mode_of(&path);
+        listener.copy_access(SocketMode::Inherit, folder.path());
+        assert_eq!(mode_of(&path), before);
+        listener.close();
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn of_several_passed_sockets_the_one_on_our_path_is_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (first, second) = (folder.path().join("a.sock"), folder.path().join("b.sock"));
+        // The flag's spelling goes through a symbolic link, as /var/run does.
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("link")).expect("linked");
+        let spelled = endpoint(&folder.path().join("link/b.sock"));
+        let both = vec![passed("a", &first), passed("b", &second)];
+        let listener = Listener::obtain(&spelled, SocketMode::Inherit, Path::new("/x"), both).expect("taken");
+        let address = listener.socket().local_addr().expect("bound");
+        assert_eq!(address.as_pathname(), Some(second.as_path()));
+
+        fs::remove_file(&first).expect("removed");
+        fs::remove_file(&second).expect("removed");
+        let both = vec![passed("a", &first), passed("b", &second)];
+        let neither = endpoint(&folder.path().join("c.sock"));
+        let error = Listener::obtain(&neither, SocketMode::Inherit, Path::new("/x"), both).expect_err("none");
+        assert_eq!(error.to_string(), format!("none of the passed sockets (a, b) listens on {neither}"));
+    }
+
+    #[test]
+    fn an_inherited_own_socket_is_removed_unless_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.sock");
+        let name = endpoint(&path);
+        let old = Listener::obtain(&name, SocketMode::Octal(0o600), Path::new("/x"), vec![]).expect("bound");
+        let copy = old.socket().try_clone().expect("copied");
+        let new = Listener::inherit(copy, old.ownership(), &name).expect("inherited");
+        old.leave();
+        UnixStream::connect(&path).expect("the successor's copy listens");
+        new.close();
+        assert!(!path.exists());
+    }
+}
