@@ -1,2 +1,66 @@
-//! Program.
-fn main() {}
+//! Measures what a CRI proxy adds to a call.
+//!
+//! One run measures, in turn and round by round: the backend itself (`direct`), a relay that copies bytes (`echo`),
+//! the proxy (`relay`), a relay of two HTTP/2 endpoints (`hyper`), and any other proxy given by its socket. The
+//! load, the backend and the measuring are in this process; every relay is a process of its own, whose CPU time is
+//! read from the kernel.
+
+#![expect(clippy::print_stdout, reason = "a report for people is this program's purpose")]
+
+mod backend;
+mod bench;
+mod echo;
+mod frames;
+mod hyper_relay;
+mod load;
+mod messages;
+mod process;
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(about = "Measures what a CRI proxy adds to a call")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the benchmark, print its table and write the figures.
+    Run(bench::Options),
+    /// Copy bytes between a socket and the backend: one thread and poll(2) per connection.
+    Echo(Sockets),
+    /// Relay with hyper's HTTP/2 server and client on one thread.
+    Hyper(Sockets),
+    /// Only the backend, for measuring a proxy with other tools.
+    Backend {
+        /// Socket to listen on.
+        #[arg(long)]
+        listen: PathBuf,
+    },
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct Sockets {
+    /// Socket to listen on.
+    #[arg(long)]
+    listen: PathBuf,
+    /// Socket of the backend.
+    #[arg(long)]
+    backend: PathBuf,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    match Arguments::parse().command {
+        Command::Run(options) => return bench::run(&options),
+        Command::Echo(sockets) => echo::serve(&sockets.listen, &sockets.backend)?,
+        Command::Hyper(sockets) => hyper_relay::serve(&sockets.listen, &sockets.backend)?,
+        Command::Backend { listen } => backend::Backend::start(&listen)?.wait(),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -24,18 +24,27 @@ pub struct ProxyOptions {
     pub flags: Vec<OsString>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
+    /// The runtime's socket, when it is not the place's.
+    pub backend: Option<PathBuf>,
 }
 
 impl ProxyOptions {
     /// The program at this path, no flags but the harness's.
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), flags: Vec::new(), environment: Vec::new() }
+        Self { program: program.into(), flags: Vec::new(), environment: Vec::new(), backend: None }
     }
 
     /// With one more flag and its value.
     #[must_use]
     pub fn flag(mut self, name: &str, value: &str) -> Self {
         self.flags.push(format!("{name}={value}").into());
+        self
+    }
+
+    /// In front of the runtime at this socket.
+    #[must_use]
+    pub fn backend(mut self, socket: &Path) -> Self {
+        self.backend = Some(socket.into());
         self
     }
 
@@ -258,7 +267,10 @@ fn spawn(place: &Place, options: &ProxyOptions) -> io::Result<Child> {
     Command::new(&options.program)
         .args([
             flag("--koord-runtimeproxy-endpoint", place.socket()),
-            flag("--remote-runtime-service-endpoint", place.backend()),
+            flag(
+                "--remote-runtime-service-endpoint",
+                options.backend.clone().unwrap_or_else(|| place.backend()),
+            ),
             flag("--hook-config-dir", place.hooks()),
             flag("--state-dir", place.state()),
             flag("--admin-socket", place.admin()),
