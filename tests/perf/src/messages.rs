@@ -79,7 +79,7 @@ pub(crate) fn answer(path: &str) -> Vec<u8> {
             v1::ListContainersResponse { containers: (0..500).map(container).collect() }.encode_to_vec()
         }
         "ListImages" => {
-            let one = image(0);
+            let one = image(50_000);
             let count = (12 << 20) / v1::ListImagesResponse { images: vec![one] }.encoded_len() as u64;
             v1::ListImagesResponse { images: (0..count).map(image).collect() }.encode_to_vec()
         }
