@@ -1,5 +1,6 @@
 //! The CRI proxy.
 
+pub mod admin;
 pub mod backend_client;
 pub mod dispatcher;
 pub mod endpoint;
@@ -15,3 +16,4 @@ pub mod registration;
 pub mod state_directory;
 pub mod trust;
 pub mod unix_channel;
+pub mod validate;
