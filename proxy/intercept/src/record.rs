@@ -1,72 +1,199 @@
-//! What is remembered of pods and containers between calls.
-//!
-//! Records are values: a change makes a new one, and whoever holds the old one keeps it.
+//! What is known about pods and containers between calls.
 
-use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::{collections::BTreeMap, fmt, time::SystemTime};
 
-use koord_hook::v1alpha1::{LinuxContainerResources, PodSandboxMetadata};
+use koord_hook::v1alpha1::{
+    ContainerMetadata, ContainerResourceHookRequest, LinuxContainerResources, PodSandboxHookRequest,
+    PodSandboxMetadata,
+};
 
-/// A map of text, in the order it is encoded.
-pub type TextMap = BTreeMap<String, String>;
-
-/// A pod sandbox as the runtime was asked for it, hook changes included.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// A pod sandbox as the runtime was told to run it, after all hooks.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct PodRecord {
-    /// Name, uid, namespace and attempt.
-    pub meta: PodSandboxMetadata,
-    /// The runtime handler asked for; empty for the default.
+    /// Identity of the pod.
+    pub metadata: PodSandboxMetadata,
+    /// Named runtime configuration the sandbox runs with.
     pub runtime_handler: String,
-    /// Labels.
-    pub labels: TextMap,
-    /// Annotations.
-    pub annotations: TextMap,
-    /// The parent cgroup given to the runtime.
+    /// Labels of the pod; the skip label is looked for here.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the pod.
+    pub annotations: BTreeMap<String, String>,
+    /// Parent cgroup of the pod, in cgroupfs style.
     pub cgroup_parent: String,
-    /// The parent cgroup the kubelet asked for, which it repeats with every container of the pod. Differs from
-    /// `cgroup_parent` if a hook moved the pod.
-    pub kubelet_cgroup_parent: String,
-    /// Overhead of the sandbox.
+    /// The parent cgroup the kubelet sent for the sandbox; `None` when that is not known,
+    /// as for a record rebuilt from the runtime.
+    pub kubelet_cgroup_parent: Option<String>,
+    /// Overhead of the sandbox itself.
     pub overhead: Option<LinuxContainerResources>,
-    /// Resources of all its containers together.
+    /// Sum of the resources of the pod's containers.
     pub resources: Option<LinuxContainerResources>,
-    /// When the sandbox was stopped, if it was.
-    pub stopped_at: Option<SystemTime>,
+    /// When the sandbox was stopped through this proxy.
+    pub stopped: Option<SystemTime>,
 }
 
 impl PodRecord {
-    /// The parent cgroup a hook gave the pod in place of the kubelet's.
-    pub fn moved_to(&self) -> Option<&str> {
-        (self.cgroup_parent != self.kubelet_cgroup_parent).then_some(self.cgroup_parent.as_str())
+    /// Whether a hook moved the pod to another cgroup than the kubelet asked for.
+    pub fn was_moved(&self) -> bool {
+        self.kubelet_cgroup_parent.as_ref().is_some_and(|original| *original != self.cgroup_parent)
+    }
+
+    /// The message that describes the pod to a hook server.
+    pub fn hook_request(&self) -> PodSandboxHookRequest {
+        PodSandboxHookRequest {
+            pod_meta: Some(self.metadata.clone()),
+            runtime_handler: self.runtime_handler.clone(),
+            labels: self.labels.clone(),
+            annotations: self.annotations.clone(),
+            cgroup_parent: self.cgroup_parent.clone(),
+            overhead: self.overhead.clone(),
+            resources: self.resources.clone(),
+        }
     }
 }
 
-/// A container as the runtime was asked for it, hook changes included.
+/// A container as the runtime was told to run it, after all hooks.
 ///
-/// What concerns its pod is in the pod's record.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What belongs to its pod is looked up in the pod's record.
+#[derive(Clone, PartialEq, Default)]
 pub struct ContainerRecord {
-    /// The sandbox it is in.
-    pub pod_sandbox_id: String,
-    /// Name.
-    pub name: String,
-    /// Attempt.
-    pub attempt: u32,
-    /// Annotations.
-    pub annotations: TextMap,
-    /// Resources, as of creation and all updates since.
+    /// Identifier of the pod sandbox it belongs to.
+    pub pod_id: String,
+    /// Name and attempt of the container, and its identifier.
+    pub metadata: ContainerMetadata,
+    /// Annotations of the container.
+    pub annotations: BTreeMap<String, String>,
+    /// Resources of the container; `None` when they are not known.
     pub resources: Option<LinuxContainerResources>,
-    /// A parent cgroup of its own; empty means that of its pod.
+    /// Parent cgroup sent with the container; empty takes the pod's.
     pub cgroup_parent: String,
-    /// Environment, without values that are not text. `None` if it was not kept.
-    pub envs: Option<TextMap>,
-    /// When the container was stopped, if it was.
-    pub stopped_at: Option<SystemTime>,
+    /// Environment, without values that are not text.
+    pub envs: BTreeMap<String, String>,
+    /// When the container was stopped through this proxy.
+    pub stopped: Option<SystemTime>,
 }
 
 impl ContainerRecord {
-    /// The parent cgroup it runs under.
+    /// The message that describes the container and its pod to a hook server.
+    ///
+    /// The resources are always there, be it as an empty message.
+    pub fn hook_request(&self, pod: &PodRecord) -> ContainerResourceHookRequest {
+        ContainerResourceHookRequest {
+            pod_meta: Some(pod.metadata.clone()),
+            container_meta: Some(self.metadata.clone()),
+            container_annotations: self.annotations.clone(),
+            container_resources: Some(self.resources.clone().unwrap_or_default()),
+            pod_resources: pod.resources.clone(),
+            pod_annotations: pod.annotations.clone(),
+            pod_labels: pod.labels.clone(),
+            pod_cgroup_parent: self.effective_cgroup_parent(pod).to_owned(),
+            container_envs: self.envs.clone(),
+        }
+    }
+
+    /// The container's own parent cgroup, else its pod's.
     pub fn effective_cgroup_parent<'a>(&'a self, pod: &'a PodRecord) -> &'a str {
         if self.cgroup_parent.is_empty() { &pod.cgroup_parent } else { &self.cgroup_parent }
+    }
+}
+
+/// Environment values are often secrets: only their number is printed.
+impl fmt::Debug for ContainerRecord {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ContainerRecord")
+            .field("pod_id", &self.pod_id)
+            .field("metadata", &self.metadata)
+            .field("annotations", &self.annotations)
+            .field("resources", &self.resources)
+            .field("cgroup_parent", &self.cgroup_parent)
+            .field("envs", &format_args!("{} values", self.envs.len()))
+            .field("stopped", &self.stopped)
+            .finish()
+    }
+}
+
+/// One consequence of a successful call for the store.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// The pod exists and is described by the record.
+    PutPod {
+        /// Identifier given by the runtime.
+        id: String,
+        /// The new record.
+        record: PodRecord,
+    },
+    /// The container exists and is described by the record.
+    PutContainer {
+        /// Identifier given by the runtime.
+        id: String,
+        /// The new record.
+        record: ContainerRecord,
+    },
+    /// The pod's overhead and resources are now these; nothing else of its record changes.
+    SetPodResources {
+        /// Identifier given by the runtime.
+        id: String,
+        /// New overhead; `None` keeps the known one.
+        overhead: Option<LinuxContainerResources>,
+        /// New resources; `None` keeps the known ones.
+        resources: Option<LinuxContainerResources>,
+    },
+    /// The pod is stopped.
+    StopPod {
+        /// Identifier given by the runtime.
+        id: String,
+    },
+    /// The container is stopped.
+    StopContainer {
+        /// Identifier given by the runtime.
+        id: String,
+    },
+    /// The pod is gone, and its containers with it.
+    RemovePod {
+        /// Identifier given by the runtime.
+        id: String,
+    },
+    /// The container is gone.
+    RemoveContainer {
+        /// Identifier given by the runtime.
+        id: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> PodRecord {
+        PodRecord {
+            cgroup_parent: "/offline".into(),
+            kubelet_cgroup_parent: Some("/kubepods".into()),
+            ..PodRecord::default()
+        }
+    }
+
+    #[test]
+    fn a_container_without_a_cgroup_parent_takes_its_pods() {
+        let mut container = ContainerRecord::default();
+        assert_eq!(container.hook_request(&pod()).pod_cgroup_parent, "/offline");
+        container.cgroup_parent = "/own".into();
+        assert_eq!(container.hook_request(&pod()).pod_cgroup_parent, "/own");
+    }
+
+    #[test]
+    fn a_pod_was_moved_when_both_parents_are_known_and_differ() {
+        assert!(pod().was_moved());
+        assert!(!PodRecord { kubelet_cgroup_parent: Some("/offline".into()), ..pod() }.was_moved());
+        assert!(!PodRecord { kubelet_cgroup_parent: None, ..pod() }.was_moved());
+    }
+
+    #[test]
+    fn debug_text_hides_environment_values() {
+        let container = ContainerRecord {
+            envs: [("TOKEN".into(), "s3cret".into())].into(),
+            ..ContainerRecord::default()
+        };
+        let text = format!("{container:?}");
+        assert!(!text.contains("s3cret") && text.contains("1 values"), "{text}");
     }
 }
