@@ -11,11 +11,11 @@ use bytes::Bytes;
 use tonic::{Code, Status};
 
 use crate::endpoint::Endpoint;
-use crate::hook_type::HookType;
 use crate::metrics::{HookResult, Metrics};
 use crate::registration::{FailurePolicy, Server, Table};
 use crate::trust::Trust;
 use crate::unix_channel::{DEFAULT_MESSAGE_LIMIT, UnixChannel, go_error_text};
+use koord_intercept::HookType;
 
 use breaker::{Admission, Breaker, CallEnd};
 

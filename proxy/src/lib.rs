@@ -2,18 +2,20 @@
 
 pub mod admin;
 pub mod backend_client;
+pub mod checkpoint;
 pub mod dispatcher;
 pub mod endpoint;
 pub mod failover;
+pub mod failpoint;
 pub mod flags;
 pub mod handover;
-pub mod hook_type;
 pub mod listener;
 pub mod metrics;
 pub mod peer;
 pub mod pipeline;
 pub mod registration;
 pub mod state_directory;
+pub mod store;
 pub mod trust;
 pub mod unix_channel;
 pub mod validate;

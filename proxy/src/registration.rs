@@ -14,9 +14,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::endpoint::Endpoint;
-use crate::hook_type::{HookSet, HookType};
 use crate::metrics::Metrics;
 use crate::trust::Trust;
+use koord_intercept::{HookSet, HookType};
 
 pub use directory::{DirectoryError, FileError};
 pub use parse::RegistrationError;

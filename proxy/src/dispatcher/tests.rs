@@ -6,8 +6,8 @@ use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::hook_type::HookSet;
 use crate::registration::Registration;
+use koord_intercept::HookSet;
 
 fn server(directory: &TempDir, name: &str, text: &str) -> Server {
     let socket = directory.path().join(format!("{name}.sock"));
