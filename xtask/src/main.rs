@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 mod generate;
+mod tidy;
 
-const USAGE: &str = "usage: cargo xtask gen [--check]";
+const USAGE: &str = "usage: cargo xtask gen [--check] | tidy";
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((command, rest)) = arguments.split_first() else { bail!("no command\n{USAGE}") };
     match command.as_str() {
         "gen" => generate::run(&workspace_root()?, generate::mode(rest)?),
+        "tidy" if rest.is_empty() => tidy::run(&workspace_root()?),
         other => bail!("unknown command {other:?}\n{USAGE}"),
     }
 }
