@@ -52,6 +52,7 @@ PRIVATE_FOLDERS = (
 
 # The node address: a bridge without ports, as kubelets refuse loopback addresses and not every kernel has dummy links.
 NODE_ADDRESS = "10.93.0.1"
+NODE_NAME = "koord-node"
 _INIT = f"""
 set -e
 mount --make-rshared /
@@ -61,7 +62,10 @@ ip link add node0 type bridge
 ip addr add {NODE_ADDRESS}/24 dev node0
 ip link set node0 up
 ip route add default dev node0
-hostname koord-node
+hostname {NODE_NAME}
+# Kubelets resolve the name of their node; there is no name server in here to ask.
+printf '127.0.0.1 localhost\n{NODE_ADDRESS} {NODE_NAME}\n' >"${INSIDE}/hosts"
+mount --bind "${INSIDE}/hosts" /etc/hosts
 set +e
 "$@"
 exit $?

@@ -11,12 +11,12 @@ import urllib.parse
 import urllib.request
 
 from . import cgroups, enclosure, tools
+from .enclosure import NODE_NAME
 from .layout import BedError
 from .process import Process
 
 PORT, READ_ONLY_PORT, HEALTH_PORT = 10250, 10255, 10248
 GROUP_ROOT = "/koord-node"
-NODE_NAME = "node-1"
 _LOG_TIME = re.compile(r"^[IWEF](\d{4} \d\d:\d\d:\d\d\.\d{6})")
 
 
