@@ -1,10 +1,16 @@
-//! The Container Runtime Interface: messages of the protocol.
+//! The Container Runtime Interface: messages of the protocol, and tools to look into and
+//! change the messages of a peer without losing anything in them.
 //!
-//! The messages of [`v1`] are for reading and for tests. They drop fields they do not
-//! know, so a message of a peer is never re-encoded with them.
+//! The messages of [`v1`] are for own calls and for tests. They drop fields they do not
+//! know, so a message of a peer is never re-encoded with them: [`view`] reads it and
+//! [`edit`] changes it in its bytes.
 //!
 //! The features `client` and `server` add the tonic clients and servers, `v1alpha2` the
 //! older package of the protocol.
+
+pub mod edit;
+pub mod view;
+pub mod wire;
 
 /// Messages and services of package `runtime.v1`.
 #[allow(
