@@ -218,3 +218,54 @@ pub fn hpack_bomb(size: usize, references: usize) -> Vec<u8> {
     block.extend(std::iter::repeat_n(0x80 | 62, references));
     block
 }
+
+/// A client that keeps a connection and renews it as gRPC libraries do.
+///
+/// A call that the other end says it has not looked at (its stream is above GOAWAY's last one, or it was refused) is
+/// made again on a new connection; any other failure is the caller's to see.
+#[derive(Debug)]
+pub struct SteadyClient {
+    socket: std::path::PathBuf,
+    client: Option<RawClient>,
+}
+
+impl SteadyClient {
+    /// Connects when first used.
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.into(), client: None }
+    }
+
+    /// A unary call. A connection that cannot be made is an error.
+    pub fn call(&mut self, head: &CallHead, message: &[u8]) -> io::Result<Answer> {
+        for _ in 0..10 {
+            let usable =
+                self.client.take().filter(|client| !client.peer.is_lost() && client.goaway_after().is_none());
+            let client = match usable {
+                Some(client) => client,
+                None => RawClient::connect(&self.socket)?,
+            };
+            let stream = client.open(head);
+            // A refusal may arrive before the request is sent in full; the answer then tells.
+            let _ = stream.send_message(message, true);
+            let answer = Answer::collect(&stream, LIMIT);
+            let unprocessed = client.goaway_after().is_some_and(|last| stream.id() > last)
+                || answer.reset == Some(crate::frame::code::REFUSED_STREAM);
+            stream.forget();
+            self.client = Some(client);
+            if !(unprocessed && answer.status().is_none()) {
+                return Ok(answer);
+            }
+            if let Some(client) = self.client.take() {
+                client.peer.close();
+            }
+        }
+        Err(io::Error::other("ten connections in a row did not look at the call"))
+    }
+}
+
+impl RawClient {
+    /// The last stream that is looked at, once a GOAWAY has come.
+    fn goaway_after(&self) -> Option<u32> {
+        self.peer.wait_goaway(Duration::ZERO).map(|goaway| goaway.last_stream)
+    }
+}

@@ -9,6 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
@@ -123,7 +125,7 @@ pub struct Proxy {
     /// Where it runs.
     pub place: Place,
     options: ProxyOptions,
-    successor: Option<Pid>,
+    successors: Vec<Pid>,
 }
 
 impl Proxy {
@@ -135,7 +137,7 @@ impl Proxy {
     /// Starts the proxy in `place` and waits for its socket.
     pub fn start_in(place: Place, options: ProxyOptions) -> io::Result<Self> {
         let child = spawn(&place, &options)?;
-        let mut proxy = Self { child, place, options, successor: None };
+        let mut proxy = Self { child, place, options, successors: Vec::new() };
         proxy.wait_socket();
         Ok(proxy)
     }
@@ -179,12 +181,14 @@ impl Proxy {
         self.admin("/metrics").map_or(0.0, |answer| metric(&answer.body, name, labels))
     }
 
-    /// The process id.
+    /// The id of the process that serves: the one the harness started, or the last one that took over.
     pub fn pid(&self) -> Pid {
-        self.successor.unwrap_or_else(|| {
-            // The kernel's process ids are below 2^22.
-            Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(i32::MAX))
-        })
+        self.successors.last().copied().unwrap_or_else(|| self.first_pid())
+    }
+
+    fn first_pid(&self) -> Pid {
+        // The kernel's process ids are below 2^22.
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(i32::MAX))
     }
 
     /// Resident memory, KiB.
@@ -197,12 +201,10 @@ impl Proxy {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends a signal to the process started by the harness.
+    /// Sends a signal to the process that serves.
     pub fn signal(&self, signal: Signal) {
-        // The kernel's process ids are below 2^22.
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(i32::MAX));
         // A process that has just ended needs no signal.
-        let _ = kill(pid, signal);
+        let _ = kill(self.pid(), signal);
     }
 
     /// Waits for the end of the process started by the harness.
@@ -231,9 +233,29 @@ impl Proxy {
         self.restart()
     }
 
-    /// Tells the harness of a process that took over, so that it is asked and killed at the end.
-    pub fn set_successor(&mut self, pid: Pid) {
-        self.successor = Some(pid);
+    /// Waits until another process serves the admin socket and is ready; it is asked and killed from now on.
+    pub fn wait_successor(&mut self) -> Pid {
+        let before = self.pid();
+        let successor = until("another process to take over", LIMIT * 3, || {
+            listener_pid(&self.place.admin()).filter(|pid| *pid != before)
+        });
+        self.successors.push(successor);
+        self.wait_ready();
+        successor
+    }
+
+    /// The same for a program that may end before it serves; says whether it serves.
+    pub fn try_restart_with(&mut self, options: ProxyOptions) -> io::Result<bool> {
+        self.kill();
+        self.options = options;
+        self.child = spawn(&self.place, &self.options)?;
+        Ok(until("the proxy to serve or to end", LIMIT, || {
+            if self.is_running() {
+                UnixStream::connect(self.place.socket()).ok().map(|_| true)
+            } else {
+                Some(false)
+            }
+        }))
     }
 
     /// What the proxies run here logged so far.
@@ -245,9 +267,9 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.kill();
-        if let Some(pid) = self.successor {
+        for pid in &self.successors {
             // Already ended is as good.
-            let _ = kill(pid, Signal::SIGKILL);
+            let _ = kill(*pid, Signal::SIGKILL);
         }
         if std::thread::panicking() {
             let log = self.log();
@@ -329,6 +351,18 @@ pub fn metric(text: &str, name: &str, labels: &[&str]) -> f64 {
             labels.iter().all(|label| series.contains(label)).then(|| value.trim().parse::<f64>().ok())?
         })
         .sum()
+}
+
+/// The process that made a socket listen.
+pub fn listener_pid(socket: &Path) -> Option<Pid> {
+    let stream = UnixStream::connect(socket).ok()?;
+    getsockopt(&stream, PeerCredentials).ok().map(|credentials| Pid::from_raw(credentials.pid()))
+}
+
+/// Whether a process runs; one that ended and was not yet waited for does not.
+pub fn is_alive(pid: Pid) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z')))
 }
 
 /// Resident memory of a process, KiB.
