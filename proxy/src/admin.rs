@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::flags::Config;
+use crate::process::Order;
 use crate::registration::{FileReport, Registration, ResourceMerge, Server, Table, UpdateScope};
 
 /// What stands in the place of a redacted value.
@@ -79,15 +80,6 @@ pub trait View: Send + Sync + 'static {
     fn store(&self) -> Value;
 }
 
-/// What an operator asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
-    /// End in order.
-    Drain,
-    /// Hand over to a new process.
-    Reload,
-}
-
 /// Everything the endpoints need.
 #[derive(Clone)]
 pub struct Admin {
@@ -101,8 +93,8 @@ pub struct Admin {
     pub supervisor: Supervisor,
     /// The flags in force.
     pub config: Arc<Config>,
-    /// Receives requests; one waiting at a time is enough, since a second asks for nothing new.
-    pub requests: mpsc::Sender<Request>,
+    /// Takes orders to the process.
+    pub orders: mpsc::Sender<Order>,
 }
 
 impl std::fmt::Debug for Admin {
@@ -118,9 +110,9 @@ impl Admin {
             let admin = self.clone();
             move || answer(&admin)
         };
-        let ask = |request: Request| {
-            let requests = self.requests.clone();
-            move |_call| std::future::ready(ask(&requests, request))
+        let ask = |order: Order| {
+            let orders = self.orders.clone();
+            move |_call| std::future::ready(ask(&orders, order))
         };
         Routes::new()
             .get("/healthz", || text(StatusCode::OK, "ok\n"))
@@ -130,8 +122,8 @@ impl Admin {
             .get("/store", view(Admin::store))
             .get("/tasks", view(|admin| json(StatusCode::OK, &admin.supervisor.status())))
             .get("/version", version)
-            .route(Method::POST, "/drain", ask(Request::Drain))
-            .route(Method::POST, "/reload", ask(Request::Reload))
+            .route(Method::POST, "/drain", ask(Order::Drain))
+            .route(Method::POST, "/reload", ask(Order::Reload))
     }
 
     /// The routes of the TCP listener: metrics only, since it has no access control.
@@ -167,8 +159,8 @@ fn version() -> Answer {
     json(StatusCode::OK, &json!({ "version": version, "commit": commit, "pid": std::process::id() }))
 }
 
-fn ask(requests: &mpsc::Sender<Request>, request: Request) -> Answer {
-    match requests.try_send(request) {
+fn ask(orders: &mpsc::Sender<Order>, order: Order) -> Answer {
+    match orders.try_send(order) {
         Ok(()) => text(StatusCode::ACCEPTED, "accepted\n"),
         Err(mpsc::error::TrySendError::Full(_)) => {
             text(StatusCode::CONFLICT, "an earlier request is still being worked on\n")

@@ -73,16 +73,6 @@ pub trait Predecessor: Send + Sync {
     fn retake_state(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// The relay, as shutdown and hand-over see it.
-pub trait Drain: Send + Sync {
-    /// Sends GOAWAY to all clients and resolves when no stream is left. At `deadline` the streams that
-    /// remain are ended with UNAVAILABLE.
-    fn drain(&self, deadline: std::time::Instant) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-
-    /// Streams open now.
-    fn active_streams(&self) -> usize;
-}
-
 /// Why a hand-over did not happen. The old process serves on.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
@@ -129,6 +119,9 @@ pub enum HandoverError {
         /// The limit.
         limit: Duration,
     },
+    /// This process was told to end meanwhile.
+    #[error("given up, since this process was told to end")]
+    GivenUp,
     /// The other process does not speak this exchange.
     #[error("unexpected message {text:?} while waiting for the new process to be {step}")]
     Unexpected {
@@ -168,8 +161,8 @@ impl Default for Limits {
     }
 }
 
-/// Starts a new process and lets it take over. On success this process no longer accepts and has given
-/// its state up; on failure it serves as before.
+/// Starts a new process and lets it take over, unless `give_up` resolves first. On success this process no
+/// longer accepts and has given its state up; on failure it serves as before.
 ///
 /// # Errors
 /// See [`HandoverError`].
@@ -178,10 +171,15 @@ pub async fn hand_over(
     listener: &Listener,
     predecessor: &dyn Predecessor,
     limits: Limits,
+    give_up: impl Future<Output = ()>,
 ) -> Result<Successor, HandoverError> {
+    let mut give_up = std::pin::pin!(give_up);
     let channel = start(program).await?;
     let deadline = Instant::now() + limits.prepare;
-    let prepared = prepare(&channel, listener, deadline, limits.prepare).await;
+    let prepared = tokio::select! {
+        prepared = prepare(&channel, listener, deadline, limits.prepare) => prepared,
+        () = &mut give_up => Err(HandoverError::GivenUp),
+    };
     let pid = match prepared {
         Ok(pid) => pid,
         Err(error) => {
@@ -191,7 +189,11 @@ pub async fn hand_over(
     };
     predecessor.stop_accepting();
     predecessor.release_state().await;
-    match switch(&channel, limits.serve).await {
+    let switched = tokio::select! {
+        switched = switch(&channel, limits.serve) => switched,
+        () = &mut give_up => Err(HandoverError::GivenUp),
+    };
+    match switched {
         Ok(()) => Ok(Successor { pid, _channel: channel }),
         Err(error) => {
             // It must not begin to accept beside us later on.

@@ -13,9 +13,14 @@ pub mod listener;
 pub mod metrics;
 pub mod peer;
 pub mod pipeline;
+pub mod process;
 pub mod registration;
+pub mod relay;
 pub mod state_directory;
 pub mod store;
 pub mod trust;
 pub mod unix_channel;
 pub mod validate;
+
+#[cfg(test)]
+mod testing;

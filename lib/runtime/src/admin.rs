@@ -21,6 +21,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpSocket;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -208,16 +209,27 @@ pub fn serve_tcp(
     routes: Routes,
 ) -> Result<(TaskHandle, SocketAddr), TcpBindError> {
     let failed = |source| TcpBindError { address, source };
-    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
     let _context = supervisor.runtime().enter();
-    let listener = Arc::new(tokio::net::TcpListener::from_std(listener).map_err(failed)?);
+    let listener = Arc::new(listen_tcp(address).map_err(failed)?);
+    let bound = listener.local_addr().map_err(failed)?;
     let handle = serve(supervisor, "admin-tcp", routes, move || {
         let listener = Arc::clone(&listener);
         async move { listener.accept().await.map(|(stream, _)| stream) }
     });
     Ok((handle, bound))
+}
+
+/// Shares the port with a process of the same user, so that a successor can listen before its
+/// predecessor has stopped.
+fn listen_tcp(address: SocketAddr) -> std::io::Result<tokio::net::TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    socket.listen(128)
 }
 
 fn serve<A, Fut, S>(supervisor: &Supervisor, name: &'static str, routes: Routes, accept: A) -> TaskHandle

@@ -78,7 +78,7 @@ struct Bed {
     folder: tempfile::TempDir,
     parts: Arc<Parts>,
     admin: Admin,
-    requests: mpsc::Receiver<Request>,
+    orders: mpsc::Receiver<Order>,
 }
 
 fn bed() -> Bed {
@@ -96,16 +96,16 @@ fn bed() -> Bed {
     let mut registry = Registry::default();
     let prefixed = registry.sub_registry_with_prefix("koord_runtime_proxy");
     Metrics::register(prefixed).build(Build::THIS.version, Build::THIS.commit);
-    let (sender, requests) = mpsc::channel(1);
+    let (sender, orders) = mpsc::channel(1);
     let admin = Admin {
         life: Life::new(),
         view: Arc::clone(&parts) as Arc<dyn View>,
         metrics: MetricsPage::new(registry),
         supervisor: Supervisor::new(tokio::runtime::Handle::current()),
         config: Arc::new(*config),
-        requests: sender,
+        orders: sender,
     };
-    Bed { folder, parts, admin, requests }
+    Bed { folder, parts, admin, orders }
 }
 
 impl Bed {
@@ -172,10 +172,10 @@ async fn every_endpoint_answers() {
     assert_eq!(bed.ask("GET", "/drain").await.0, 405);
     assert_eq!(bed.ask("POST", "/drain").await.0, 202);
     assert_eq!(bed.ask("POST", "/reload").await.0, 409);
-    assert_eq!(bed.requests.recv().await, Some(Request::Drain));
+    assert_eq!(bed.orders.recv().await, Some(Order::Drain));
     assert_eq!(bed.ask("POST", "/reload").await.0, 202);
-    assert_eq!(bed.requests.recv().await, Some(Request::Reload));
-    bed.requests.close();
+    assert_eq!(bed.orders.recv().await, Some(Order::Reload));
+    bed.orders.close();
     assert_eq!(bed.ask("POST", "/drain").await.0, 503);
 }
 

@@ -150,13 +150,10 @@ async fn waiting_has_a_limit_and_answers_are_checked() {
 // ---- With processes. Each role below is a test that does nothing unless it was started for a hand-over.
 
 fn program(role: &str) -> Program {
-    Program {
-        file: std::env::current_exe().expect("this program"),
-        arguments: ["--exact", &format!("handover::tests::{role}"), "--nocapture", "--quiet"]
-            .into_iter()
-            .map(OsString::from)
-            .collect(),
-    }
+    let tests = std::env::current_exe().expect("this program");
+    // Its report of one test passed is not one of this run's.
+    let line = format!("exec '{}' --exact handover::tests::{role} --nocapture >/dev/null", tests.display());
+    Program { file: "/bin/sh".into(), arguments: vec!["-c".into(), line.into()] }
 }
 
 /// Plays the part that the environment asks for; `succeed` is the new process after launching.
@@ -221,7 +218,9 @@ fn parent_of(pid: u32) -> Option<u32> {
 async fn a_new_process_takes_over() {
     let Bed { _folder, path, listener } = bed();
     let recorder = Recorder::default();
-    let successor = hand_over(&program("role_good"), &listener, &recorder, SHORT).await.expect("handed over");
+    let successor = hand_over(&program("role_good"), &listener, &recorder, SHORT, std::future::pending())
+        .await
+        .expect("handed over");
     assert_eq!(recorder.noted(), ["stop", "release"]);
     assert_ne!(successor.pid(), std::process::id());
     assert_ne!(parent_of(successor.pid()), Some(std::process::id()), "it is not our child");
@@ -241,7 +240,9 @@ async fn a_new_process_takes_over() {
 async fn failed(program: &Program, limits: Limits) -> (HandoverError, Vec<&'static str>) {
     let bed = bed();
     let recorder = Recorder::default();
-    let error = hand_over(program, &bed.listener, &recorder, limits).await.expect_err("failed");
+    let error = hand_over(program, &bed.listener, &recorder, limits, std::future::pending())
+        .await
+        .expect_err("failed");
     UnixStream::connect(&bed.path).expect("the old process still listens");
     bed.listener.socket().accept().expect("and can accept");
     (error, recorder.noted())
@@ -268,6 +269,21 @@ async fn the_old_process_serves_on_when_the_new_one_fails() {
     let (error, noted) = failed(&program("role_never_serves"), quick).await;
     assert!(matches!(error, HandoverError::TooSlow { step: "serving", .. }), "{error}");
     assert_eq!(noted, ["stop", "release", "retake", "resume"]);
+}
+
+#[tokio::test]
+async fn a_hand_over_can_be_given_up() {
+    let bed = bed();
+    let recorder = Recorder::default();
+    let error = hand_over(&program("role_never_serves"), &bed.listener, &recorder, SHORT, async {
+        while !recorder.noted().contains(&"release") {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await
+    .expect_err("given up");
+    assert!(matches!(error, HandoverError::GivenUp), "{error}");
+    assert_eq!(recorder.noted(), ["stop", "release", "retake", "resume"]);
 }
 
 #[tokio::test]

@@ -86,6 +86,11 @@ async fn serves_on_tcp() {
     let stream = tokio::net::TcpStream::connect(bound).await.expect("connected");
     let answer = exchange(stream, &request("GET", "/healthz", "")).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    let error = serve_tcp(&supervisor, bound, routes()).expect_err("in use");
-    assert_eq!(error.to_string(), format!("cannot listen on {bound}"));
+    let (_second, shared) = serve_tcp(&supervisor, bound, routes()).expect("a successor may listen as well");
+    assert_eq!(shared, bound);
+
+    let other = std::net::TcpListener::bind(address).expect("bound");
+    let taken = other.local_addr().expect("bound");
+    let error = serve_tcp(&supervisor, taken, routes()).expect_err("in use by a stranger");
+    assert_eq!(error.to_string(), format!("cannot listen on {taken}"));
 }
