@@ -84,6 +84,11 @@ impl BackendClient {
         Self { channel, version: AtomicU8::new(UNKNOWN) }
     }
 
+    /// The connection the calls go through.
+    pub fn channel(&self) -> &UnixChannel {
+        &self.channel
+    }
+
     /// The package the runtime was last found to speak.
     pub fn cri_version(&self) -> Option<CriVersion> {
         match self.version.load(Ordering::Relaxed) {
@@ -135,6 +140,22 @@ impl BackendClient {
             |answer: v1::StreamPodSandboxesResponse| answer.pod_sandboxes,
         )
         .await
+    }
+
+    /// The sandbox a container is in, for runtimes whose verbose status does not tell it.
+    ///
+    /// # Errors
+    ///
+    /// The runtime's status.
+    pub async fn sandbox_of(&self, container_id: &str, within: Duration) -> Result<Option<String>, Status> {
+        let filter = v1::ContainerFilter { id: container_id.to_owned(), ..Default::default() };
+        let request = v1::ListContainersRequest { filter: Some(filter) };
+        let answer: v1::ListContainersResponse = self.call(LIST_CONTAINERS, &request, within).await?;
+        Ok(answer
+            .containers
+            .into_iter()
+            .find(|container| container.id == container_id)
+            .map(|container| container.pod_sandbox_id))
     }
 
     /// All containers.

@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use nix::errno::Errno;
 use prometheus_client::metrics::counter::Counter;
 use tokio::net::UnixStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 use tonic::client::Grpc;
@@ -50,12 +50,13 @@ pub struct UnixChannel {
     trust: Option<Trust>,
     reconnects: Option<Counter>,
     state: Mutex<State>,
+    connection: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     sender: Option<Sender>,
-    connected_before: bool,
+    connections: u64,
     failure: Option<Failure>,
 }
 
@@ -89,7 +90,13 @@ impl SocketIdentity {
 impl UnixChannel {
     /// A channel that connects to any owner's socket.
     pub fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, trust: None, reconnects: None, state: Mutex::default() }
+        Self {
+            endpoint,
+            trust: None,
+            reconnects: None,
+            state: Mutex::default(),
+            connection: watch::Sender::new(0),
+        }
     }
 
     /// Connects only to sockets owned, and served, by a trusted user.
@@ -109,6 +116,11 @@ impl UnixChannel {
     /// The socket.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// The number of the connection there is now, counted from 1; 0 while there is none.
+    pub fn connection(&self) -> watch::Receiver<u64> {
+        self.connection.subscribe()
     }
 
     /// Calls a unary method.
@@ -202,9 +214,11 @@ impl UnixChannel {
             return Err(failure.status.clone());
         }
         let socket = SocketIdentity::of(self.endpoint.path());
-        match self.dial().await {
+        let number = state.connections + 1;
+        match self.dial(number).await {
             Ok(sender) => {
-                if std::mem::replace(&mut state.connected_before, true)
+                state.connections = number;
+                if number > 1
                     && let Some(counter) = &self.reconnects
                 {
                     counter.inc();
@@ -227,7 +241,7 @@ impl UnixChannel {
         }
     }
 
-    async fn dial(&self) -> Result<Sender, Status> {
+    async fn dial(&self, number: u64) -> Result<Sender, Status> {
         let path = self.endpoint.path();
         if let Some(trust) = &self.trust {
             let metadata = std::fs::metadata(path).map_err(|error| self.dial_error(&error))?;
@@ -253,10 +267,19 @@ impl UnixChannel {
             .await
             .map_err(|error| Status::unavailable(format!("connection error: desc = \"{error}\"")))?;
         let endpoint = self.endpoint.clone();
+        let current = self.connection.clone();
+        current.send_replace(number);
         TokioExecutor::new().execute(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%endpoint, %error, "connection ended");
             }
+            current.send_if_modified(|now| {
+                let ended = *now == number;
+                if ended {
+                    *now = 0;
+                }
+                ended
+            });
         });
         Ok(Sender(sender))
     }

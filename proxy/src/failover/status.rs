@@ -31,7 +31,7 @@ pub struct ContainerInfo {
     pub sandbox_id: String,
     /// Resources as of creation.
     pub resources: Option<hook::LinuxContainerResources>,
-    /// Environment as the CRI request gave it.
+    /// Environment as the CRI request gave it; values that are not text are left out.
     pub envs: BTreeMap<String, String>,
 }
 

@@ -177,21 +177,18 @@ async fn a_restarted_server_is_found_and_counted() {
     let server = serve(endpoint.path(), Answer::Messages(vec![Vec::new()]));
     channel.unary(METHOD, Bytes::new(), 1024, PLENTY).await.expect("an answer");
     assert_eq!(reconnects.get(), 0);
-    drop(server);
+    let mut connection = channel.connection();
+    assert_eq!(*connection.borrow(), 1);
     // The old server's connections end with its task.
-    loop {
-        match channel.unary(METHOD, Bytes::new(), 1024, PLENTY).await {
-            Ok(_) => tokio::task::yield_now().await,
-            Err(status) => {
-                assert_eq!(status.code(), Code::Unavailable);
-                break;
-            }
-        }
-    }
+    drop(server);
+    connection.wait_for(|number| *number == 0).await.expect("the channel lives");
+    let status = channel.unary(METHOD, Bytes::new(), 1024, PLENTY).await.expect_err("nobody is there");
+    assert_eq!(status.code(), Code::Unavailable);
     std::fs::remove_file(endpoint.path()).expect("removed");
     let _server = serve(endpoint.path(), Answer::Messages(vec![Vec::new()]));
     channel.unary(METHOD, Bytes::new(), 1024, PLENTY).await.expect("an answer");
     assert_eq!(reconnects.get(), 1);
+    assert_eq!(*connection.borrow(), 2);
 }
 
 #[tokio::test]
