@@ -16,6 +16,7 @@ mod load;
 mod messages;
 mod process;
 mod report;
+mod soak;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Command {
     Echo(Sockets),
     /// Relay with hyper's HTTP/2 server and client on one thread.
     Hyper(Sockets),
+    /// Run the proxy under load and faults and look for leaks and failed calls.
+    Soak(soak::Options),
     /// Only the backend, for measuring a proxy with other tools.
     Backend {
         /// Socket to listen on.
@@ -58,6 +61,7 @@ struct Sockets {
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Run(options) => return bench::run(&options),
+        Command::Soak(options) => return soak::run(&options),
         Command::Echo(sockets) => echo::serve(&sockets.listen, &sockets.backend)?,
         Command::Hyper(sockets) => hyper_relay::serve(&sockets.listen, &sockets.backend)?,
         Command::Backend { listen } => backend::Backend::start(&listen)?.wait(),
