@@ -133,6 +133,16 @@ impl<C> Tap<C> {
         self.blind || self.up.hpack_lost || self.down.hpack_lost
     }
 
+    /// Whether the client does not speak HTTP/2, so that everything passes.
+    pub fn is_blind(&self) -> bool {
+        self.blind
+    }
+
+    /// Works on the handler's part of an open call; `None` when the call is over.
+    pub fn with_call<R>(&mut self, stream: u32, work: impl FnOnce(&mut C) -> R) -> Option<R> {
+        self.streams.get_mut(&stream).and_then(|state| state.call.as_mut()).map(work)
+    }
+
     /// Open streams.
     pub fn open_streams(&self) -> usize {
         self.streams.len()

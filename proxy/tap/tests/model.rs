@@ -5,6 +5,9 @@
 //! told more than exists. Checked at the end: every message arrived as decided, every call ended as decided, and no credit
 //! was lost on either level.
 
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of this model are small")]
+#![expect(clippy::unwrap_used, reason = "a surprise is a failed test")]
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use koord_tap::frame::{FrameHeader, HEADER_LEN, PREFACE, flag, kind, push_frame, push_window_update};
