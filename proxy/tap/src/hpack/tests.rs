@@ -2,7 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn decode_all(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, HpackError> {
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn decode_all(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, HpackError> {
     let mut fields = Vec::new();
     decoder.decode(block, |field| fields.push((field.name.to_vec(), field.value.to_vec())))?;
     Ok(fields)
