@@ -4,10 +4,20 @@
 //! Everything here is a function of its arguments. Nothing opens a file or a socket, reads
 //! a clock or logs.
 
+pub mod compression;
 pub mod hook_type;
+pub mod merge;
 pub mod method;
+mod patch;
 pub mod record;
+pub mod request;
+pub mod skip;
+pub mod working;
 
 pub use hook_type::{HookSet, HookType};
+pub use merge::{Ignored, ResourceMerge, ServerOptions, UpdateScope};
 pub use method::CriMethod;
 pub use record::{Change, ContainerRecord, PodRecord};
+pub use request::{Known, Subject};
+pub use skip::SkipRule;
+pub use working::{AnswerError, HookAnswer, Stage, Working};

@@ -1,0 +1,624 @@
+//! One call from its request to what is remembered of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use koord_cri::edit::{Edit, Patch};
+use koord_cri::view::{self, number};
+use koord_cri::wire::WireError;
+use koord_hook::v1alpha1::{ContainerResourceHookResponse, LinuxContainerResources, PodSandboxHookResponse};
+use prost::Message;
+
+use crate::hook_type::HookType;
+use crate::merge::{
+    CgroupParentFault, Ignored, ServerOptions, UpdateScope, ignored_cgroup_parent, merge_annotations,
+    merge_cgroup_parent, merge_labels, merge_resources, overlay_request, owned_map, owned_resources,
+};
+use crate::method::CriMethod;
+use crate::patch::{changed_entries, set_changed_resources, set_map, set_resources, set_text};
+use crate::record::{Change, ContainerRecord, PodRecord};
+use crate::request::{Known, container_record, pod_record};
+
+/// The answer of a hook server.
+#[derive(Clone, PartialEq)]
+pub enum HookAnswer {
+    /// About a pod.
+    Pod(PodSandboxHookResponse),
+    /// About a container.
+    Container(ContainerResourceHookResponse),
+}
+
+/// Answers carry environment values, which are not printed.
+impl std::fmt::Debug for HookAnswer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Pod(_) => "HookAnswer::Pod(..)",
+            Self::Container(_) => "HookAnswer::Container(..)",
+        })
+    }
+}
+
+/// Why an answer cannot be used. Nothing of it was taken.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// The answer is about a pod where one about a container belongs, or the reverse.
+    #[error("hook {hook} was answered with a message of the wrong kind")]
+    WrongKind {
+        /// The hook that was called.
+        hook: HookType,
+    },
+    /// The bytes are not the message they should be.
+    #[error("answer to hook {hook} cannot be decoded")]
+    Decode {
+        /// The hook that was called.
+        hook: HookType,
+        /// What is wrong with the bytes.
+        #[source]
+        source: prost::DecodeError,
+    },
+}
+
+/// One question to hook servers before a call.
+///
+/// Most calls have one; a restored pod has one for itself and one for each container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stage {
+    /// The hook to call.
+    pub hook: HookType,
+    target: Target,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Pod,
+    Container(usize),
+}
+
+/// A pod that is being created.
+#[derive(Debug, Clone)]
+struct PodWork {
+    record: PodRecord,
+    answered: bool,
+    resources_applied: bool,
+}
+
+/// A container that is being created, started or updated.
+#[derive(Debug, Clone)]
+struct ContainerWork {
+    /// As it was before any hook was asked.
+    before: ContainerRecord,
+    /// As it is after the hooks asked so far.
+    record: ContainerRecord,
+    /// The cgroup parent an answered one is measured against.
+    original_cgroup_parent: String,
+    answered: bool,
+    /// Whether an answering server wants all that is known in an update.
+    full_scope: bool,
+}
+
+impl ContainerWork {
+    fn new(record: ContainerRecord) -> Self {
+        Self {
+            original_cgroup_parent: record.cgroup_parent.clone(),
+            before: record.clone(),
+            record,
+            answered: false,
+            full_scope: false,
+        }
+    }
+
+    /// Measures an answered cgroup parent against the one the container has through its pod.
+    fn within(mut self, pod: Option<&PodRecord>) -> Self {
+        if let Some(pod) = pod {
+            self.record.effective_cgroup_parent(pod).clone_into(&mut self.original_cgroup_parent);
+        }
+        self
+    }
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Run {
+        pod: PodWork,
+    },
+    Restore {
+        pod: PodWork,
+        containers: Vec<ContainerWork>,
+    },
+    Create {
+        pod: Option<Arc<PodRecord>>,
+        container: ContainerWork,
+    },
+    Start {
+        pod: Option<Arc<PodRecord>>,
+        container: Option<ContainerWork>,
+    },
+    Update {
+        pod: Option<Arc<PodRecord>>,
+        container: Option<ContainerWork>,
+    },
+    StopPod {
+        pod: Option<Arc<PodRecord>>,
+    },
+    StopContainer {
+        pod: Option<Arc<PodRecord>>,
+        container: Option<Arc<ContainerRecord>>,
+    },
+    RemovePod {
+        pod: Option<Arc<PodRecord>>,
+    },
+    RemoveContainer {
+        pod: Option<Arc<PodRecord>>,
+    },
+    UpdatePod {
+        pod: Option<Arc<PodRecord>>,
+        overhead: Option<LinuxContainerResources>,
+        resources: Option<LinuxContainerResources>,
+    },
+}
+
+/// One call of an intercepted or observed method, in work.
+///
+/// For each of its [`stages`](Self::stages) every server in turn is sent
+/// [`hook_request`](Self::hook_request) and its answer goes to [`merge`](Self::merge). Then
+/// [`patch`](Self::patch) gives what to send to the runtime and, after success,
+/// [`commit`](Self::commit) what to remember.
+#[derive(Debug, Clone)]
+pub struct Working {
+    method: CriMethod,
+    /// Identifier named by the request; empty for a new pod.
+    id: String,
+    state: State,
+}
+
+impl Working {
+    /// Begins work on a request.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError`] when the message is malformed; the call is then relayed as it came.
+    pub fn from_request(method: CriMethod, message: &[u8], known: Known) -> Result<Self, WireError> {
+        let Known { pod, container } = known;
+        let mut id = String::new();
+        let state = match method {
+            CriMethod::RunPodSandbox => {
+                let request = view::RunPodSandbox::read(message)?;
+                State::Run { pod: new_pod(&request.config, request.runtime_handler) }
+            }
+            CriMethod::RestorePod => {
+                let request = view::RestorePod::read(message)?;
+                // Containers of a restored pod have no cgroup parent of their own.
+                let containers = request
+                    .container_configs
+                    .iter()
+                    .map(|config| ContainerWork::new(container_record("", config, "")))
+                    .collect();
+                State::Restore { pod: new_pod(&request.config, request.runtime_handler), containers }
+            }
+            CriMethod::CreateContainer => {
+                let request = view::CreateContainer::read(message)?;
+                request.pod_id.clone_into(&mut id);
+                let asked = request.sandbox_config.cgroup_parent();
+                // The kubelet repeats what it asked for, also when a hook moved the pod since.
+                let parent = match &pod {
+                    Some(pod) if pod.was_moved() && pod.kubelet_cgroup_parent.as_deref() == Some(asked) => {
+                        &pod.cgroup_parent
+                    }
+                    _ => asked,
+                };
+                let mut container =
+                    ContainerWork::new(container_record(request.pod_id, &request.config, parent));
+                asked.clone_into(&mut container.original_cgroup_parent);
+                State::Create { container, pod }
+            }
+            CriMethod::UpdateContainerResources => {
+                let request = view::UpdateContainerResources::read(message)?;
+                request.container_id.clone_into(&mut id);
+                let container =
+                    container.map(|known| updated(known.as_ref().clone(), &request).within(pod.as_deref()));
+                State::Update { pod, container }
+            }
+            CriMethod::UpdatePodSandboxResources => {
+                let request = view::UpdatePodSandboxResources::read(message)?;
+                request.pod_id.clone_into(&mut id);
+                State::UpdatePod {
+                    pod,
+                    overhead: request.overhead.as_ref().map(owned_resources),
+                    resources: request.resources.as_ref().map(owned_resources),
+                }
+            }
+            CriMethod::StartContainer
+            | CriMethod::StopContainer
+            | CriMethod::RemoveContainer
+            | CriMethod::StopPodSandbox
+            | CriMethod::RemovePodSandbox => {
+                view::Identified::read(message)?.id.clone_into(&mut id);
+                match method {
+                    CriMethod::StartContainer => {
+                        let container = container
+                            .map(|known| ContainerWork::new(known.as_ref().clone()).within(pod.as_deref()));
+                        State::Start { pod, container }
+                    }
+                    CriMethod::StopContainer => State::StopContainer { pod, container },
+                    CriMethod::RemoveContainer => State::RemoveContainer { pod },
+                    CriMethod::StopPodSandbox => State::StopPod { pod },
+                    _ => State::RemovePod { pod },
+                }
+            }
+        };
+        Ok(Self { method, id, state })
+    }
+
+    /// The method of the call.
+    pub fn method(&self) -> CriMethod {
+        self.method
+    }
+
+    /// The pod as it is known by now; `None` when the call refers to an unknown one.
+    pub fn pod(&self) -> Option<&PodRecord> {
+        match &self.state {
+            State::Run { pod } | State::Restore { pod, .. } => Some(&pod.record),
+            State::Create { pod, .. }
+            | State::Start { pod, .. }
+            | State::Update { pod, .. }
+            | State::StopPod { pod }
+            | State::StopContainer { pod, .. }
+            | State::RemovePod { pod }
+            | State::RemoveContainer { pod }
+            | State::UpdatePod { pod, .. } => pod.as_deref(),
+        }
+    }
+
+    /// The container as it is known by now; `None` when the call is about a pod or refers to an
+    /// unknown container.
+    pub fn container(&self) -> Option<&ContainerRecord> {
+        match &self.state {
+            State::Create { container, .. } => Some(&container.record),
+            State::Start { container, .. } | State::Update { container, .. } => {
+                container.as_ref().map(|container| &container.record)
+            }
+            State::StopContainer { container, .. } => container.as_deref(),
+            State::Run { .. }
+            | State::Restore { .. }
+            | State::StopPod { .. }
+            | State::RemovePod { .. }
+            | State::RemoveContainer { .. }
+            | State::UpdatePod { .. } => None,
+        }
+    }
+
+    /// The questions to hook servers before the call, in order. There is none when the call
+    /// refers to a pod or container that is not known.
+    pub fn stages(&self) -> Vec<Stage> {
+        let pod = |hook| Stage { hook, target: Target::Pod };
+        let container = |hook, index| Stage { hook, target: Target::Container(index) };
+        match &self.state {
+            State::Run { .. } => vec![pod(HookType::PreRunPodSandbox)],
+            State::Restore { containers, .. } => {
+                let of_containers =
+                    (0..containers.len()).map(|index| container(HookType::PreCreateContainer, index));
+                std::iter::once(pod(HookType::PreRunPodSandbox)).chain(of_containers).collect()
+            }
+            State::Create { pod: Some(_), .. } => vec![container(HookType::PreCreateContainer, 0)],
+            State::Start { pod: Some(_), container: Some(_) } => {
+                vec![container(HookType::PreStartContainer, 0)]
+            }
+            State::Update { pod: Some(_), container: Some(_) } => {
+                vec![container(HookType::PreUpdateContainerResources, 0)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The encoded message that asks a server at `stage`, with all that was merged so far.
+    pub fn hook_request(&self, stage: Stage) -> Vec<u8> {
+        match (&self.state, stage.target) {
+            (State::Run { pod } | State::Restore { pod, .. }, Target::Pod) => {
+                pod.record.hook_request().encode_to_vec()
+            }
+            (State::Restore { pod, containers }, Target::Container(index)) => containers
+                .get(index)
+                .map(|container| container.record.hook_request(&pod.record).encode_to_vec())
+                .unwrap_or_default(),
+            (State::Create { pod: Some(pod), container }, Target::Container(_)) => {
+                let mut request = container.record.hook_request(pod);
+                // At creation the request has the say, even if it says nothing.
+                request.pod_cgroup_parent.clone_from(&container.record.cgroup_parent);
+                request.encode_to_vec()
+            }
+            (
+                State::Start { pod: Some(pod), container: Some(container) }
+                | State::Update { pod: Some(pod), container: Some(container) },
+                Target::Container(_),
+            ) => container.record.hook_request(pod).encode_to_vec(),
+            // A stage of another call; there is nothing to ask.
+            _ => Vec::new(),
+        }
+    }
+
+    /// Decodes the bytes a server answered at `stage`.
+    ///
+    /// # Errors
+    ///
+    /// [`AnswerError::Decode`].
+    pub fn decode(stage: Stage, answer: &[u8]) -> Result<HookAnswer, AnswerError> {
+        let failed = |source| AnswerError::Decode { hook: stage.hook, source };
+        match stage.target {
+            Target::Pod => PodSandboxHookResponse::decode(answer).map(HookAnswer::Pod).map_err(failed),
+            Target::Container(_) => {
+                ContainerResourceHookResponse::decode(answer).map(HookAnswer::Container).map_err(failed)
+            }
+        }
+    }
+
+    /// Merges a server's answer at `stage`; returns the parts of it that were not taken.
+    ///
+    /// # Errors
+    ///
+    /// [`AnswerError::WrongKind`]; nothing was taken then.
+    pub fn merge(
+        &mut self,
+        stage: Stage,
+        answer: HookAnswer,
+        options: ServerOptions,
+    ) -> Result<Vec<Ignored>, AnswerError> {
+        let mut ignored = Vec::new();
+        match (&mut self.state, stage.target, answer) {
+            (State::Run { pod } | State::Restore { pod, .. }, Target::Pod, HookAnswer::Pod(answer)) => {
+                merge_pod(pod, answer, options, &mut ignored);
+            }
+            (
+                State::Restore { pod, containers },
+                Target::Container(index),
+                HookAnswer::Container(mut answer),
+            ) => {
+                let parent = std::mem::take(&mut answer.pod_cgroup_parent);
+                if !parent.is_empty() && parent != pod.record.cgroup_parent {
+                    ignored.push(ignored_cgroup_parent(&parent, CgroupParentFault::NoPlace));
+                }
+                if let Some(container) = containers.get_mut(index) {
+                    merge_container(container, answer, options, &mut ignored);
+                }
+            }
+            (State::Create { container, .. }, Target::Container(_), HookAnswer::Container(answer)) => {
+                merge_container(container, answer, options, &mut ignored);
+            }
+            (
+                State::Start { pod: Some(pod), container: Some(container) }
+                | State::Update { pod: Some(pod), container: Some(container) },
+                Target::Container(_),
+                HookAnswer::Container(mut answer),
+            ) => {
+                // What the server was shown is no parent of the container's own.
+                if container.record.cgroup_parent.is_empty() && answer.pod_cgroup_parent == pod.cgroup_parent
+                {
+                    answer.pod_cgroup_parent.clear();
+                }
+                merge_container(container, answer, options, &mut ignored);
+            }
+            _ => return Err(AnswerError::WrongKind { hook: stage.hook }),
+        }
+        Ok(ignored)
+    }
+
+    /// The message to send to the runtime in place of `message`, the request this was made from;
+    /// `None` when that one is to be sent.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError`] when the message is malformed; the call is then relayed as it came.
+    pub fn patch(&self, message: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+        let mut patch = Patch::new();
+        match &self.state {
+            State::Run { pod } => pod_patch(patch.message(number::RUN_CONFIG), pod),
+            State::Restore { pod, containers } => {
+                pod_patch(patch.message(number::RESTORE_CONFIG), pod);
+                for (index, container) in containers.iter().enumerate() {
+                    if container.answered {
+                        let config = patch.element(number::RESTORE_CONTAINER_CONFIGS, index);
+                        container_patch(config, container);
+                    }
+                }
+            }
+            State::Create { container, .. } => {
+                if container.answered {
+                    container_patch(patch.message(number::CREATE_CONFIG), container);
+                }
+                // Also without an answer: the container belongs where its pod was moved to.
+                if container.record.cgroup_parent != container.original_cgroup_parent {
+                    let linux = patch.message(number::CREATE_SANDBOX_CONFIG).message(number::POD_LINUX);
+                    set_text(linux, number::POD_LINUX_CGROUP_PARENT, &container.record.cgroup_parent);
+                }
+            }
+            State::Update { container: Some(container), .. } if container.answered => {
+                update_patch(&mut patch, container);
+            }
+            _ => {}
+        }
+        if patch.is_empty() { Ok(None) } else { patch.apply(message) }
+    }
+
+    /// What to remember after the call succeeded with this response; empty when the response
+    /// was not kept and its content matters.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError`] when the response is malformed.
+    pub fn commit(&self, response: Option<&[u8]>) -> Result<Vec<Change>, WireError> {
+        let given_id =
+            || response.map(view::Identified::read).transpose().map(|read| read.map_or("", |read| read.id));
+        let id = self.id.clone();
+        let changes = match &self.state {
+            State::Run { pod } => match given_id()? {
+                "" => Vec::new(),
+                id => vec![Change::PutPod { id: id.to_owned(), record: pod.record.clone() }],
+            },
+            State::Restore { pod, containers } => match response {
+                Some(response) => restored(pod, containers, &view::Restored::read(response)?),
+                None => Vec::new(),
+            },
+            State::Create { container, .. } => match given_id()? {
+                "" => Vec::new(),
+                id => vec![put_container(id, &self.id, &container.record)],
+            },
+            State::Start { container: Some(container), .. } if container.answered => {
+                vec![Change::PutContainer { id, record: container.record.clone() }]
+            }
+            State::Update { container: Some(container), .. } => {
+                vec![Change::PutContainer { id, record: container.record.clone() }]
+            }
+            State::Start { .. } | State::Update { container: None, .. } => Vec::new(),
+            State::StopPod { .. } => vec![Change::StopPod { id }],
+            State::StopContainer { .. } => vec![Change::StopContainer { id }],
+            State::RemovePod { .. } => vec![Change::RemovePod { id }],
+            State::RemoveContainer { .. } => vec![Change::RemoveContainer { id }],
+            State::UpdatePod { overhead, resources, .. } => {
+                vec![Change::SetPodResources { id, overhead: overhead.clone(), resources: resources.clone() }]
+            }
+        };
+        Ok(changes)
+    }
+
+    /// The hook after a successful call and the encoded message for its servers; `None` when
+    /// there is no such hook or the pod or container is not known.
+    ///
+    /// A pod or container that was stopped before has had its hook.
+    pub fn post_hook(&self) -> Option<(HookType, Vec<u8>)> {
+        let request = match &self.state {
+            State::Start { pod: Some(pod), container: Some(container) } => {
+                container.record.hook_request(pod).encode_to_vec()
+            }
+            State::StopPod { pod: Some(pod) } if pod.stopped.is_none() => pod.hook_request().encode_to_vec(),
+            State::StopContainer { pod: Some(pod), container: Some(container) }
+                if container.stopped.is_none() =>
+            {
+                container.hook_request(pod).encode_to_vec()
+            }
+            _ => return None,
+        };
+        Some((self.method.after()?, request))
+    }
+}
+
+fn new_pod(config: &view::PodConfig<'_>, runtime_handler: &str) -> PodWork {
+    PodWork { record: pod_record(config, runtime_handler), answered: false, resources_applied: false }
+}
+
+/// The container with the request's changes, before any hook.
+fn updated(mut record: ContainerRecord, request: &view::UpdateContainerResources<'_>) -> ContainerWork {
+    if let Some(linux) = &request.linux {
+        record.resources = Some(overlay_request(record.resources.as_ref(), owned_resources(linux)));
+    }
+    record.annotations.extend(owned_map(&request.annotations));
+    ContainerWork::new(record)
+}
+
+fn merge_pod(
+    pod: &mut PodWork,
+    answer: PodSandboxHookResponse,
+    options: ServerOptions,
+    ignored: &mut Vec<Ignored>,
+) {
+    pod.answered = true;
+    let record = &mut pod.record;
+    merge_labels(&mut record.labels, answer.labels, ignored);
+    merge_annotations(&mut record.annotations, answer.annotations, ignored);
+    let original = record.kubelet_cgroup_parent.clone().unwrap_or_default();
+    merge_cgroup_parent(&mut record.cgroup_parent, answer.cgroup_parent, &original, ignored);
+    if let (true, Some(resources)) = (options.apply_pod_resources, answer.resources) {
+        pod.resources_applied = true;
+        merge_resources(record.resources.get_or_insert_default(), &resources, options.resource_merge);
+    }
+}
+
+fn merge_container(
+    container: &mut ContainerWork,
+    answer: ContainerResourceHookResponse,
+    options: ServerOptions,
+    ignored: &mut Vec<Ignored>,
+) {
+    container.answered = true;
+    container.full_scope |= options.update_scope == UpdateScope::Full;
+    let record = &mut container.record;
+    merge_annotations(&mut record.annotations, answer.container_annotations, ignored);
+    if let Some(resources) = &answer.container_resources {
+        merge_resources(record.resources.get_or_insert_default(), resources, options.resource_merge);
+    }
+    merge_cgroup_parent(
+        &mut record.cgroup_parent,
+        answer.pod_cgroup_parent,
+        &container.original_cgroup_parent,
+        ignored,
+    );
+    if !answer.container_envs.is_empty() {
+        record.envs = answer.container_envs;
+    }
+}
+
+fn pod_patch(config: &mut Patch, pod: &PodWork) {
+    if !pod.answered {
+        return;
+    }
+    let record = &pod.record;
+    set_map(config, number::POD_LABELS, record.labels.clone());
+    set_map(config, number::POD_ANNOTATIONS, record.annotations.clone());
+    let linux = config.message(number::POD_LINUX);
+    set_text(linux, number::POD_LINUX_CGROUP_PARENT, &record.cgroup_parent);
+    if let (true, Some(resources)) = (pod.resources_applied, &record.resources) {
+        set_resources(linux.message(number::POD_LINUX_RESOURCES), resources);
+    }
+}
+
+/// Edits of a `ContainerConfig`.
+fn container_patch(config: &mut Patch, container: &ContainerWork) {
+    let record = &container.record;
+    set_map(config, number::CONTAINER_ANNOTATIONS, record.annotations.clone());
+    if record.envs != container.before.envs {
+        config.set(number::CONTAINER_ENVS, Edit::KeyValues(record.envs.clone()));
+    }
+    if let Some(resources) = &record.resources {
+        let linux = config.message(number::CONTAINER_LINUX);
+        set_resources(linux.message(number::CONTAINER_LINUX_RESOURCES), resources);
+    }
+}
+
+fn update_patch(patch: &mut Patch, container: &ContainerWork) {
+    let (before, after) = (&container.before, &container.record);
+    let annotations: BTreeMap<String, String> = if container.full_scope {
+        after.annotations.clone()
+    } else {
+        changed_entries(&before.annotations, &after.annotations)
+    };
+    set_map(patch, number::UPDATE_ANNOTATIONS, annotations);
+    let Some(resources) = &after.resources else { return };
+    let linux = patch.message(number::UPDATE_LINUX);
+    if container.full_scope {
+        set_resources(linux, resources);
+    } else {
+        set_changed_resources(linux, &before.resources.clone().unwrap_or_default(), resources);
+    }
+}
+
+fn put_container(id: &str, pod_id: &str, record: &ContainerRecord) -> Change {
+    let mut record = record.clone();
+    id.clone_into(&mut record.metadata.id);
+    pod_id.clone_into(&mut record.pod_id);
+    Change::PutContainer { id: id.to_owned(), record }
+}
+
+/// The pod and those of its containers that the response names.
+fn restored(pod: &PodWork, containers: &[ContainerWork], response: &view::Restored<'_>) -> Vec<Change> {
+    if response.pod_id.is_empty() {
+        return Vec::new();
+    }
+    let put_pod = Change::PutPod { id: response.pod_id.to_owned(), record: pod.record.clone() };
+    let put_containers = response.containers.iter().filter_map(|given| {
+        let container = containers.iter().find(|container| container.record.metadata.name == given.name)?;
+        (!given.container_id.is_empty())
+            .then(|| put_container(given.container_id, response.pod_id, &container.record))
+    });
+    std::iter::once(put_pod).chain(put_containers).collect()
+}
+
+#[cfg(test)]
+mod tests;
