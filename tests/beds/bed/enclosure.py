@@ -64,8 +64,8 @@ ip link set node0 up
 ip route add default dev node0
 hostname {NODE_NAME}
 # Kubelets resolve the name of their node; there is no name server in here to ask.
-printf '127.0.0.1 localhost\n{NODE_ADDRESS} {NODE_NAME}\n' >"${INSIDE}/hosts"
-mount --bind "${INSIDE}/hosts" /etc/hosts
+printf '127.0.0.1 localhost\n{NODE_ADDRESS} {NODE_NAME}\n' >"${INSIDE}/etc-hosts"
+mount --bind "${INSIDE}/etc-hosts" /etc/hosts
 set +e
 "$@"
 exit $?

@@ -47,6 +47,9 @@ def count(text):
     found = _OWN_COUNT.findall(text) or _ENDING_COUNT.findall(text)
     if found:
         return int(found[-1][0]), int(found[-1][1])
+    found = re.findall(r"^Ran (\d+) tests? in .*\n\nOK", text, re.MULTILINE)
+    if found:
+        return int(found[-1]), 0
     return 0, 0
 
 

@@ -1,0 +1,145 @@
+"""Tests of the test beds themselves: what they conclude from what they read."""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+TESTS = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TESTS / "beds"))
+from bed import cgroups, images, steps, tools  # noqa: E402
+
+
+def load(path):
+    """A program without a .py ending as a module."""
+    loader = importlib.machinery.SourceFileLoader(path.name, str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(path.name, loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    return module
+
+
+class Compare(unittest.TestCase):
+    """The verdict over two result sets."""
+
+    def verdict(self, left, right, flaky=""):
+        """Exit status and output of compare on two sets given as text."""
+        compare = load(TESTS / "conformance" / "compare")
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (("left", left), ("right", right), ("flaky", flaky)):
+                pathlib.Path(folder, name).write_text(text, encoding="utf-8")
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+                status = compare.main([f"{folder}/left", f"{folder}/right", "--flaky", f"{folder}/flaky", "--containerd", "2.4"])
+        return status, out.getvalue()
+
+    def test_equal_sets(self):
+        status, out = self.verdict("passed a\nskipped b\n", "skipped b\npassed a\n")
+        self.assertEqual(status, 0)
+        self.assertIn("left   2 specs: 1 passed, 1 skipped", out)
+
+    def test_another_state_differs(self):
+        status, out = self.verdict("passed a\npassed b\n", "passed a\nskipped b\n")
+        self.assertEqual(status, 1)
+        self.assertIn("different: b\n    left passed, right skipped", out)
+
+    def test_missing_and_additional_specs_differ(self):
+        self.assertEqual(self.verdict("passed a\npassed b\n", "passed a\n")[0], 1)
+        self.assertEqual(self.verdict("passed a\n", "passed a\npassed b\n")[0], 1)
+
+    def test_known_flaky_specs_are_reported_and_not_counted(self):
+        status, out = self.verdict("passed a\npassed b\n", "passed a\nfailed b\n", "2.4 | b | passed failed | race\n")
+        self.assertEqual(status, 0)
+        self.assertIn("known to change on bare containerd: b", out)
+
+    def test_flaky_list_of_another_version_or_state_does_not_count(self):
+        self.assertEqual(self.verdict("passed b\n", "failed b\n", "1.6 | b | passed failed | race\n")[0], 1)
+        self.assertEqual(self.verdict("passed b\n", "failed b\n", "2.4 | b | passed skipped | race\n")[0], 1)
+
+    def test_missing_flaky_spec_differs(self):
+        self.assertEqual(self.verdict("passed a\npassed b\n", "passed a\n", "2.4 | b | passed failed | race\n")[0], 1)
+
+    def test_empty_set_is_an_error(self):
+        self.assertEqual(self.verdict("", "")[0], 2)
+
+
+class Reports(unittest.TestCase):
+    """What is read from critest's report."""
+
+    def test_states_reasons_and_left_out_specs(self):
+        def spec(state, name, message="", kind="It"):
+            return {
+                "State": state,
+                "LeafNodeType": kind,
+                "LeafNodeText": name,
+                "ContainerHierarchyTexts": ["group"],
+                "Failure": {"Message": message, "Location": {"FileName": "/x/y.go", "LineNumber": 7}} if message else {},
+            }
+
+        specs = [spec("passed", "a"), spec("failed", "b", "no\n good"), spec("skipped", "c"), spec("skipped", "d", "why")]
+        specs.append(spec("failed", "", "setup", "BeforeSuite"))
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder)
+            (out / "report.json").write_text(json.dumps([{"SpecReports": specs}]), encoding="utf-8")
+            results, reasons = load(TESTS / "conformance" / "critest").read_report(out)
+        self.assertEqual(results, ["failed (BeforeSuite)", "failed group b", "passed group a", "skipped group d"])
+        self.assertIn("failed group b\n    y.go:7: no good", reasons)
+
+
+class Counts(unittest.TestCase):
+    """Counts in the output of steps."""
+
+    def test_cargo_output_is_summed(self):
+        text = "test result: ok. 3 passed; 0 failed; 0 ignored\n...\ntest result: FAILED. 2 passed; 1 failed; 0 ignored\n"
+        self.assertEqual(steps.count(text), (5, 1))
+
+    def test_last_count_of_our_own_scripts(self):
+        self.assertEqual(steps.count("1 passed, 0 failed\nmore\n12 passed, 3 failed\n"), (12, 3))
+        self.assertEqual(steps.count("crictl on containerd 2.4: 51 passed, 2 failed, 11 s\n"), (51, 2))
+
+    def test_no_count(self):
+        self.assertEqual(steps.count("nothing\n"), (0, 0))
+
+
+class Values(unittest.TestCase):
+    """What the kernel should show for a CRI value."""
+
+    def test_weight_of_shares(self):
+        # The fixed points of the formula runc 1.4 introduced, and 128 and 512 worked out by hand from it.
+        for shares, weight in ((0, 1), (2, 1), (128, 21), (512, 59), (1024, 100), (262144, 10000), (300000, 10000)):
+            self.assertEqual(cgroups.shares_to_weight(shares), weight, shares)
+
+    def test_crictl_values_become_comparable(self):
+        comparable = load(TESTS / "conformance" / "crictl").comparable
+        self.assertEqual(comparable("a" * 64 + " 2 seconds ago"), "ID AGO")
+        self.assertNotEqual(comparable("passed"), comparable("failed"))
+
+
+class Tools(unittest.TestCase):
+    """The cache of built programs."""
+
+    def test_key_changes_with_sources_and_recipe(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder, "go.sum")
+            source.write_text("a", encoding="ascii")
+            first = tools.ToolSet("x", None, (source,), "1").key()
+            self.assertEqual(first, tools.ToolSet("x", None, (source,), "1").key())
+            self.assertNotEqual(first, tools.ToolSet("x", None, (source,), "2").key())
+            source.write_text("b", encoding="ascii")
+            self.assertNotEqual(first, tools.ToolSet("x", None, (source,), "1").key())
+
+    def test_digest_in_critest_keeps_its_length(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "critest")
+            program.write_bytes(b"\0x/test-image-digest@sha256:" + b"0" * 64 + b"\0")
+            images.patch_critest(program)
+            self.assertEqual(program.read_bytes(), b"\0x/test-image-digest@" + images.digest_of_digest_image().encode() + b"\0")
+
+
+if __name__ == "__main__":
+    unittest.main()
