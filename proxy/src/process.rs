@@ -14,7 +14,7 @@ use koord_runtime::life::{Life, Phase};
 use koord_runtime::notify::{Notification, Notifier, monotonic_microseconds};
 use koord_runtime::shutdown::{self, Shutdown, Step};
 use koord_runtime::signals::{ProcessSignal, Signals};
-use koord_runtime::supervisor::{Policy, Supervisor};
+use koord_runtime::supervisor::{Policy, Supervisor, TaskHandle};
 use koord_runtime::telemetry::LogControl;
 use koord_runtime::unix_socket::SocketFile;
 use tokio::sync::mpsc;
@@ -35,7 +35,7 @@ const STATE_LIMIT: Duration = Duration::from_secs(3);
 const TASKS_LIMIT: Duration = Duration::from_secs(2);
 
 /// Time beyond the grace time that the relay gets to end the streams that remain.
-const DRAIN_MARGIN: Duration = Duration::from_secs(1);
+const DRAIN_MARGIN: Duration = Duration::from_secs(3);
 
 /// Orders that may wait. Operators and service managers send few; what does not fit is refused.
 pub const ORDER_QUEUE: usize = 8;
@@ -85,7 +85,7 @@ pub fn forward_signals(supervisor: &Supervisor, signals: Signals, orders: mpsc::
 
 type BoxFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// The relay, as the process's life needs it.
+/// The relay, as the process's life needs it. Dropping the last handle ends accepting for good.
 pub trait Relay: Send + Sync + 'static {
     /// Stops accepting connections; those that exist live on. Takes effect before it returns.
     fn stop_accepting(&self);
@@ -139,6 +139,8 @@ pub struct Process {
     pub listener: Listener,
     /// The admin socket's file, removed in the end.
     pub admin_socket: Option<SocketFile>,
+    /// Listeners for operators that must not go on beside a successor's.
+    pub admin_tasks: Vec<TaskHandle>,
     /// What a hand-over starts; none if it is not known.
     pub program: Option<Program>,
     /// The relay.
@@ -266,6 +268,7 @@ impl Process {
         self.notifier.retire();
         self.life.advance(Phase::Draining);
         self.listener.leave();
+        self.admin_tasks.iter().for_each(TaskHandle::cancel);
         let relay = Arc::clone(&self.relay);
         let drain = Step::new("drain", self.handover_drain + DRAIN_MARGIN, {
             let deadline = Instant::now() + self.handover_drain;
@@ -280,6 +283,7 @@ impl Process {
             });
             shutdown::run(vec![quick], discard(next_end(&mut self.orders))).await;
         }
+        drop(self.relay);
         let _late = self.supervisor.shut_down(TASKS_LIMIT).await;
         self.life.advance(Phase::Stopped);
         drop(successor);
@@ -297,23 +301,24 @@ impl Process {
             Notification::ExtendTimeout(self.shutdown_grace + DRAIN_MARGIN + STATE_LIMIT + TASKS_LIMIT),
         ]);
         self.relay.stop_accepting();
-        let (relay, state, supervisor) =
-            (Arc::clone(&self.relay), Arc::clone(&self.state), self.supervisor.clone());
+        let (relay, state, supervisor) = (self.relay, self.state, self.supervisor.clone());
+        let draining = Arc::clone(&relay);
         let deadline = Instant::now() + self.shutdown_grace;
-        let steps = vec![
-            Step::new(
-                "drain",
-                self.shutdown_grace + DRAIN_MARGIN,
-                async move { relay.drain(deadline).await },
-            ),
-            Step::new("checkpoint", STATE_LIMIT, async move { state.release().await }),
-            Step::new("tasks", TASKS_LIMIT + Duration::from_millis(100), async move {
-                let late = supervisor.shut_down(TASKS_LIMIT).await;
-                if !late.is_empty() {
-                    tracing::warn!(tasks = ?late, "tasks did not end in time");
-                }
-            }),
-        ];
+        let steps =
+            vec![
+                Step::new("drain", self.shutdown_grace + DRAIN_MARGIN, async move {
+                    draining.drain(deadline).await
+                }),
+                Step::new("checkpoint", STATE_LIMIT, async move { state.release().await }),
+                Step::new("tasks", TASKS_LIMIT + Duration::from_millis(100), async move {
+                    // The acceptor's thread ends with the relay.
+                    drop(relay);
+                    let late = supervisor.shut_down(TASKS_LIMIT).await;
+                    if !late.is_empty() {
+                        tracing::warn!(tasks = ?late, "tasks did not end in time");
+                    }
+                }),
+            ];
         let orders = &mut self.orders;
         let outcome = shutdown::run(steps, async {
             // The signal that asks for what is under way already is not the second one.

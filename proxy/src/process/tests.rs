@@ -106,6 +106,7 @@ impl Bed {
             notifier: Arc::new(notifier),
             listener,
             admin_socket: None,
+            admin_tasks: Vec::new(),
             program: None,
             relay: Arc::clone(&fake) as Arc<dyn Relay>,
             state: Arc::clone(&fake) as Arc<dyn State>,
@@ -177,7 +178,7 @@ async fn an_order_to_end_drains_saves_and_removes_the_socket() {
     assert_eq!(bed.life.phase(), Phase::Stopped);
     assert_eq!(bed.supervisor.running(), 0);
     assert!(!bed.socket().exists());
-    assert_eq!(bed.heard(), ["STOPPING=1\nSTATUS=draining 3 streams\nEXTEND_TIMEOUT_USEC=16000000\n"]);
+    assert_eq!(bed.heard(), ["STOPPING=1\nSTATUS=draining 3 streams\nEXTEND_TIMEOUT_USEC=18000000\n"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +187,7 @@ async fn a_drain_that_hangs_does_not_keep_the_checkpoint_from_being_written() {
     bed.order(Order::Drain).await;
     let started = tokio::time::Instant::now();
     assert_eq!(process.run().await, Exit::Success);
-    assert_eq!(started.elapsed(), Duration::from_secs(11));
+    assert_eq!(started.elapsed(), Duration::from_secs(13));
     assert_eq!(bed.fake.noted(), ["stop", "drain 10", "release"]);
 }
 
@@ -278,10 +279,18 @@ fn program(role: &str) -> Program {
 async fn after_a_hand_over_the_old_process_drains_and_leaves_the_path() {
     let (bed, mut process) = Bed::new(2);
     process.program = Some(program("role_successor"));
+    process.admin_tasks.push(bed.supervisor.spawn("admin", Policy::EndProcess, |token| async move {
+        token.cancelled().await;
+        Ok(())
+    }));
     let (exit, ()) = tokio::join!(process.run(), async {
         bed.order(Order::Reload).await;
         bed.fake.until("drain 600").await;
         assert_eq!(bed.life.phase(), Phase::Draining);
+        // The admin listener has been told to end.
+        while bed.supervisor.running() > 0 {
+            tokio::task::yield_now().await;
+        }
         // A signal shortens the drain to the grace time of a shutdown.
         bed.order(Order::End).await;
         bed.fake.until("drain 10").await;
