@@ -5,7 +5,7 @@
 
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use koord_runtime::environment::PassedListener;
 use koord_runtime::unix_socket::{self, BindError, Occupied, SocketAccess, SocketFile};
@@ -76,7 +76,7 @@ impl Listener {
     /// Takes the passed socket if there is one, else makes one at `path`.
     ///
     /// `backend` is the socket that [`SocketMode::Inherit`] copies from; while it is missing the mode is
-    /// 0660, and [`Listener::copy_access`] corrects it later.
+    /// 0660, and [`AccessCopy::copy`] corrects it later.
     ///
     /// # Errors
     /// See [`ListenerError`].
@@ -141,20 +141,13 @@ impl Listener {
         }
     }
 
-    /// Copies mode and owner from the backend's socket once it is there. Does nothing for other modes
-    /// and for passed sockets.
-    pub fn copy_access(&self, mode: SocketMode, backend: &Path) {
-        let Origin::Own(file) = &self.origin else { return };
-        if mode != SocketMode::Inherit || !backend.exists() {
-            return;
-        }
-        if let Err(error) = file.set_access(access(mode, backend)) {
-            tracing::warn!(
-                file = %file.path().display(),
-                error = %koord_runtime::error_chain::Chain(&error),
-                "mode of the backend's socket not copied"
-            );
-        }
+    /// What copies mode and owner from the backend's socket once that is there.
+    pub fn access_copy(&self, mode: SocketMode, backend: &Path) -> AccessCopy {
+        let file = match &self.origin {
+            Origin::Own(file) if mode == SocketMode::Inherit => Some(file.clone()),
+            _ => None,
+        };
+        AccessCopy { file, backend: backend.to_owned() }
     }
 
     /// Closes the socket at the end of the process and removes its path, unless the service manager or
@@ -168,6 +161,29 @@ impl Listener {
     /// Closes this process's copy of the socket and leaves the path to the successor.
     pub fn leave(self) {
         drop(self.socket);
+    }
+}
+
+/// Copies mode and owner of the backend's socket to the listening socket; see [`Listener::access_copy`].
+#[derive(Debug, Clone)]
+pub struct AccessCopy {
+    /// None for other modes and for passed sockets, where there is nothing to do.
+    file: Option<SocketFile>,
+    backend: PathBuf,
+}
+
+impl AccessCopy {
+    /// Copies now. Does nothing while the backend's socket is missing.
+    pub fn copy(&self) {
+        let Some(file) = &self.file else { return };
+        let Ok(access) = SocketAccess::of(&self.backend) else { return };
+        if let Err(error) = file.set_access(access) {
+            tracing::warn!(
+                file = %file.path().display(),
+                error = %koord_runtime::error_chain::Chain(&error),
+                "mode of the backend's socket not copied"
+            );
+        }
     }
 }
 
@@ -230,14 +246,14 @@ mod tests {
             Listener::obtain(&endpoint(&path), SocketMode::Inherit, &backend, vec![]).expect("bound");
         assert_eq!(listener.ownership(), Ownership::Own);
         assert_eq!(mode_of(&path), 0o660);
-        listener.copy_access(SocketMode::Inherit, &backend);
+        listener.access_copy(SocketMode::Inherit, &backend).copy();
         assert_eq!(mode_of(&path), 0o660);
 
         let _backend = UnixListener::bind(&backend).expect("bound");
         fs::set_permissions(&backend, fs::Permissions::from_mode(0o606)).expect("set");
-        listener.copy_access(SocketMode::Octal(0o600), &backend);
+        listener.access_copy(SocketMode::Octal(0o600), &backend).copy();
         assert_eq!(mode_of(&path), 0o660);
-        listener.copy_access(SocketMode::Inherit, &backend);
+        listener.access_copy(SocketMode::Inherit, &backend).copy();
         assert_eq!(mode_of(&path), 0o606);
 
         let second = Listener::obtain(&endpoint(&path), SocketMode::Inherit, &backend, vec![]);
@@ -276,7 +292,7 @@ mod tests {
         assert_eq!(listener.ownership(), Ownership::Passed);
         assert!(!other.path().exists());
         let before = mode_of(&path);
-        listener.copy_access(SocketMode::Inherit, folder.path());
+        listener.access_copy(SocketMode::Inherit, folder.path()).copy();
         assert_eq!(mode_of(&path), before);
         listener.close();
         assert!(path.exists());

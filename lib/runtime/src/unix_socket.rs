@@ -98,7 +98,7 @@ fn at<'a>(action: &'static str, path: &'a Path) -> impl Fn(io::Error) -> BindErr
 }
 
 /// A socket file made by this process.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
