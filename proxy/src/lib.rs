@@ -20,7 +20,6 @@ pub mod serve;
 pub mod state_directory;
 pub mod store;
 pub mod store_view;
-pub mod store_view;
 pub mod trust;
 pub mod unix_channel;
 pub mod validate;
