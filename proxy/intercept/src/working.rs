@@ -1,9 +1,8 @@
 //! One call from its request to what is remembered of it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use koord_cri::edit::{Edit, Patch};
+use koord_cri::edit::Patch;
 use koord_cri::view::{self, number};
 use koord_cri::wire::WireError;
 use koord_hook::v1alpha1::{ContainerResourceHookResponse, LinuxContainerResources, PodSandboxHookResponse};
@@ -15,64 +14,16 @@ use crate::merge::{
     merge_cgroup_parent, merge_labels, merge_resources, overlay_request, owned_map, owned_resources,
 };
 use crate::method::CriMethod;
-use crate::patch::{changed_entries, set_changed_resources, set_map, set_resources, set_text};
+use crate::patch::set_text;
 use crate::record::{Change, ContainerRecord, PodRecord};
 use crate::request::{Known, container_record, pod_record};
 
-/// The answer of a hook server.
-#[derive(Clone, PartialEq)]
-pub enum HookAnswer {
-    /// About a pod.
-    Pod(PodSandboxHookResponse),
-    /// About a container.
-    Container(ContainerResourceHookResponse),
-}
+mod answer;
+mod edits;
 
-/// Answers carry environment values, which are not printed.
-impl std::fmt::Debug for HookAnswer {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::Pod(_) => "HookAnswer::Pod(..)",
-            Self::Container(_) => "HookAnswer::Container(..)",
-        })
-    }
-}
-
-/// Why an answer cannot be used. Nothing of it was taken.
-#[derive(Debug, thiserror::Error)]
-pub enum AnswerError {
-    /// The answer is about a pod where one about a container belongs, or the reverse.
-    #[error("hook {hook} was answered with a message of the wrong kind")]
-    WrongKind {
-        /// The hook that was called.
-        hook: HookType,
-    },
-    /// The bytes are not the message they should be.
-    #[error("answer to hook {hook} cannot be decoded")]
-    Decode {
-        /// The hook that was called.
-        hook: HookType,
-        /// What is wrong with the bytes.
-        #[source]
-        source: prost::DecodeError,
-    },
-}
-
-/// One question to hook servers before a call.
-///
-/// Most calls have one; a restored pod has one for itself and one for each container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stage {
-    /// The hook to call.
-    pub hook: HookType,
-    target: Target,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
-    Pod,
-    Container(usize),
-}
+use answer::Target;
+pub use answer::{AnswerError, HookAnswer, Stage};
+use edits::{container_patch, pod_patch, update_patch};
 
 /// A pod that is being created.
 #[derive(Debug, Clone)]
@@ -552,50 +503,6 @@ fn merge_container(
     );
     if !answer.container_envs.is_empty() {
         record.envs = answer.container_envs;
-    }
-}
-
-fn pod_patch(config: &mut Patch, pod: &PodWork) {
-    if !pod.answered {
-        return;
-    }
-    let record = &pod.record;
-    set_map(config, number::POD_LABELS, record.labels.clone());
-    set_map(config, number::POD_ANNOTATIONS, record.annotations.clone());
-    let linux = config.message(number::POD_LINUX);
-    set_text(linux, number::POD_LINUX_CGROUP_PARENT, &record.cgroup_parent);
-    if let (true, Some(resources)) = (pod.resources_applied, &record.resources) {
-        set_resources(linux.message(number::POD_LINUX_RESOURCES), resources);
-    }
-}
-
-/// Edits of a `ContainerConfig`.
-fn container_patch(config: &mut Patch, container: &ContainerWork) {
-    let record = &container.record;
-    set_map(config, number::CONTAINER_ANNOTATIONS, record.annotations.clone());
-    if record.envs != container.before.envs {
-        config.set(number::CONTAINER_ENVS, Edit::KeyValues(record.envs.clone()));
-    }
-    if let Some(resources) = &record.resources {
-        let linux = config.message(number::CONTAINER_LINUX);
-        set_resources(linux.message(number::CONTAINER_LINUX_RESOURCES), resources);
-    }
-}
-
-fn update_patch(patch: &mut Patch, container: &ContainerWork) {
-    let (before, after) = (&container.before, &container.record);
-    let annotations: BTreeMap<String, String> = if container.full_scope {
-        after.annotations.clone()
-    } else {
-        changed_entries(&before.annotations, &after.annotations)
-    };
-    set_map(patch, number::UPDATE_ANNOTATIONS, annotations);
-    let Some(resources) = &after.resources else { return };
-    let linux = patch.message(number::UPDATE_LINUX);
-    if container.full_scope {
-        set_resources(linux, resources);
-    } else {
-        set_changed_resources(linux, &before.resources.clone().unwrap_or_default(), resources);
     }
 }
 
