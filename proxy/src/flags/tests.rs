@@ -2,6 +2,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn run(arguments: &[&str]) -> Result<Command, Mistakes> {
@@ -268,4 +270,23 @@ fn help_names_every_flag_with_its_default() {
         }
     }
     assert!(text.lines().all(|line| line.chars().count() <= 160));
+}
+
+proptest! {
+    /// Whatever is on the line, it is accepted or refused with reasons, and both forms of a flag mean the same.
+    #[test]
+    fn any_line_is_answered(
+        arguments in prop::collection::vec("(--?[a-z-]{0,12}(=[ -~]{0,8})?|[ -~]{0,10})", 0..6),
+        flag in prop::sample::select(FLAGS.to_vec()),
+        value in "[ -~]{0,12}",
+    ) {
+        match command(arguments.iter().map(OsString::from)) {
+            Ok(_) => {}
+            Err(Mistakes(mistakes)) => prop_assert!(!mistakes.is_empty()),
+        }
+        if matches!(flag.kind, Kind::Value(_)) {
+            let apart = run(&[&format!("--{}", flag.name), &value]);
+            prop_assert_eq!(run(&[&format!("--{}={value}", flag.name)]), apart);
+        }
+    }
 }
