@@ -193,7 +193,10 @@ fn edit_message(plan: &mut Plan<'_>, number: u32, inner: &Patch, depth: usize) -
         several => {
             let mut payloads = Vec::new();
             for at in several {
-                payloads.extend_from_slice(plan.field(*at).bytes()?);
+                let part = plan.field(*at).bytes()?;
+                // Each part is a message of its own: one cut off must not run on into the next.
+                Reader::new(part).try_for_each(|field| field.map(drop))?;
+                payloads.extend_from_slice(part);
             }
             joined = payloads;
             &joined

@@ -101,6 +101,12 @@ fn an_unchanged_split_message_stays_split() {
 }
 
 #[test]
+fn a_part_cut_off_does_not_run_on_into_the_next() {
+    let patch = patch(|run| run.message(1).set(7, Edit::Varint(1)));
+    assert_eq!(patch.apply(&bytes("0a020a02 0a020800")), Err(WireError::Length { offset: 1 }));
+}
+
+#[test]
 fn container_with_binary_environment() {
     let patch = patch(|create| {
         let config = create.message(2);
