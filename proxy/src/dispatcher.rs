@@ -78,20 +78,21 @@ impl Dispatcher {
         Self { trust, metrics, channels: Mutex::default(), servers: Mutex::default() }
     }
 
-    /// Calls one server; the answer is the bytes of its message.
+    /// Calls one server; `decode` makes its answer of the bytes of the message.
     ///
     /// `within` covers connecting and the call.
     ///
     /// # Errors
     ///
     /// [`HookError`]; what follows from it is the caller's to decide by the server's policy.
-    pub async fn call(
+    pub async fn call<A>(
         &self,
         server: &Server,
         hook: HookType,
         request: Bytes,
         within: Duration,
-    ) -> Result<Bytes, HookError> {
+        decode: impl FnOnce(&[u8]) -> Result<A, Status>,
+    ) -> Result<A, HookError> {
         let policy = server.registration.failure_policy;
         let mut attempt = self.admit(server, policy, within)?;
         let started = Instant::now();
@@ -99,7 +100,8 @@ impl Dispatcher {
             Err(Status::deadline_exceeded("context deadline exceeded"))
         } else {
             let channel = self.channel(&server.registration.endpoint);
-            channel.unary(hook.grpc_path(), request, DEFAULT_MESSAGE_LIMIT, within).await
+            let answer = channel.unary(hook.grpc_path(), request, DEFAULT_MESSAGE_LIMIT, within).await;
+            answer.and_then(|bytes| decode(&bytes))
         };
         let result = match &answer {
             Ok(_) => HookResult::Ok,

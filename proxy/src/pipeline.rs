@@ -2,11 +2,50 @@
 //!
 //! The relay asks [`Pipeline::mode`] how closely to look at a call, hands the request message to
 //! [`Pipeline::start`], acts on the [`Verdict`], and tells [`Pipeline::finish`] how the backend answered.
+//!
+//! Invariants: the store changes only after the backend has agreed; a call that needs no hook and no look-up
+//! waits for nothing; stops and removals never wait before the backend; whatever fails in here, short of a hook
+//! under the policy `Fail`, lets the call pass as it came.
+
+mod hooks;
+mod report;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::FutureExt;
+use koord_intercept::request::{Known, Subject};
+use koord_intercept::skip::SkipRule;
+use koord_intercept::working::Working;
+use koord_intercept::{CriMethod, HookSet, HookType};
+
+use crate::dispatcher::Dispatcher;
+use crate::dispatcher::budget::Limits;
+use crate::failover::Failover;
+use crate::failpoint::Failpoints;
+use crate::metrics::{BypassReason, CallKind, Metrics};
+use crate::registration::{Registrations, Table};
+use crate::store::{OrderGuard, Ordered, Store};
+
+use report::Report;
+
+/// gRPC status CANCELLED, which is what becomes of a call nobody waits for.
+const CANCELLED: u32 = 1;
+/// gRPC status UNKNOWN, under which a failed hook reaches the kubelet.
+const UNKNOWN: u32 = 2;
+/// gRPC status DEADLINE_EXCEEDED.
+const DEADLINE_EXCEEDED: u32 = 4;
+
+/// Hooks that are told the environment of a container that exists already.
+const ENVIRONMENT_HOOKS: [HookType; 4] = [
+    HookType::PreStartContainer,
+    HookType::PostStartContainer,
+    HookType::PreUpdateContainerResources,
+    HookType::PostStopContainer,
+];
 
 /// How closely the relay looks at a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +61,7 @@ pub enum TapMode {
 /// What the relay does with a held request.
 ///
 /// Payloads are bare protobuf messages without the five-byte gRPC prefix.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Send the original bytes.
     Forward,
@@ -35,6 +74,19 @@ pub enum Verdict {
         /// Status message, not yet percent-encoded.
         message: String,
     },
+}
+
+/// Requests carry environment values, which are not printed.
+impl std::fmt::Debug for Verdict {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Forward => formatter.write_str("Forward"),
+            Self::Replace(message) => write!(formatter, "Replace({} bytes)", message.len()),
+            Self::Refuse { code, message } => {
+                formatter.debug_struct("Refuse").field("code", code).field("message", message).finish()
+            }
+        }
+    }
 }
 
 /// What is known about a call before its message.
@@ -50,6 +102,13 @@ pub struct RequestHead {
     pub peer: u64,
 }
 
+impl RequestHead {
+    /// When the caller gives up, if it said so.
+    fn deadline(&self) -> Option<Instant> {
+        self.received.checked_add(self.timeout?)
+    }
+}
+
 /// How the backend answered.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
@@ -63,6 +122,35 @@ pub struct Outcome<'a> {
 #[derive(Debug)]
 pub struct CallState {
     head: RequestHead,
+    /// `None` for a call that could not be read.
+    working: Option<Box<Working>>,
+    /// The container named by the request, for a look-up after the call.
+    container_id: Option<String>,
+    envs_known: bool,
+    skipped: bool,
+    /// Others wait for this call to be done with its container.
+    order: Option<OrderGuard>,
+    report: Box<Report>,
+}
+
+impl CallState {
+    /// What was done with the request: whether a hook was asked before the backend.
+    pub fn kind(&self) -> CallKind {
+        if self.report.asked() { CallKind::Hooked } else { CallKind::Observed }
+    }
+
+    fn unread(head: RequestHead) -> Self {
+        let report = Box::new(Report::new(&head));
+        Self {
+            head,
+            working: None,
+            container_id: None,
+            envs_known: true,
+            skipped: false,
+            order: None,
+            report,
+        }
+    }
 }
 
 /// The result of the first half.
@@ -94,26 +182,354 @@ impl std::fmt::Debug for Started {
     }
 }
 
+/// What a pipeline is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The registrations in force.
+    pub registrations: Arc<Registrations>,
+    /// Calls hook servers.
+    pub dispatcher: Arc<Dispatcher>,
+    /// The records.
+    pub store: Arc<Store>,
+    /// Finds records the store has not.
+    pub failover: Arc<Failover>,
+    /// All metrics.
+    pub metrics: Metrics,
+    /// How long hooks may take.
+    pub limits: Limits,
+    /// Which pods are exempt.
+    pub skip: SkipRule,
+    /// For tests.
+    pub failpoints: Failpoints,
+}
+
 /// Decides about intercepted calls.
 #[derive(Debug)]
-pub struct Pipeline {}
+pub struct Pipeline {
+    parts: Parts,
+}
+
+/// A request in the first half.
+struct Held {
+    method: CriMethod,
+    head: RequestHead,
+    message: Vec<u8>,
+    table: Arc<Table>,
+    order: Option<OrderGuard>,
+}
+
+/// How far a request gets without waiting.
+enum Step {
+    Done(Before),
+    /// Hooks are to be asked.
+    Ask(Held, CallState),
+    /// Records are to be looked up first.
+    LookUp(Held),
+}
 
 impl Pipeline {
+    /// Puts the parts together.
+    pub fn new(parts: Parts) -> Self {
+        let pipeline = Self { parts };
+        pipeline.registrations_changed();
+        pipeline
+    }
+
+    /// The parts.
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Adapts to each new table of registrations, until the future is dropped.
+    pub async fn follow_registrations(&self) {
+        let mut changes = self.parts.registrations.changes();
+        loop {
+            self.registrations_changed();
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn registrations_changed(&self) {
+        let table = self.parts.registrations.table();
+        self.parts.dispatcher.retain(&table);
+        self.parts.store.keep_envs(table.hooks().intersects(ENVIRONMENT_HOOKS.into_iter().collect()));
+    }
+
     /// How closely to look at a call of `path`.
-    pub fn mode(&self, _path: &str) -> TapMode {
-        TapMode::Pass
+    pub fn mode(&self, path: &str) -> TapMode {
+        match CriMethod::from_path(path) {
+            None => TapMode::Pass,
+            Some(method) if self.holds(method, self.parts.registrations.hooks()) => TapMode::Hold,
+            Some(_) => TapMode::Observe,
+        }
+    }
+
+    fn holds(&self, method: CriMethod, hooks: HookSet) -> bool {
+        asks(method, hooks) || (method == CriMethod::CreateContainer && self.parts.store.any_moved_pod())
     }
 
     /// Takes a request message; for an observed call the verdict is to be ignored.
-    pub fn start(self: &Arc<Self>, head: RequestHead, _message: Vec<u8>) -> Started {
-        Started::Ready(Before { verdict: Verdict::Forward, call: CallState { head } })
+    pub fn start(self: &Arc<Self>, head: RequestHead, message: Vec<u8>) -> Started {
+        let Some(method) = CriMethod::from_path(&head.path) else {
+            return Started::Ready(pass(CallState::unread(head)));
+        };
+        let table = self.parts.registrations.table();
+        let held = Held { method, head: head.clone(), message, table, order: None };
+        let begun = catch_unwind(AssertUnwindSafe(|| self.begin(held)));
+        begun.unwrap_or_else(|_| Started::Ready(self.contained(method, head)))
+    }
+
+    fn begin(self: &Arc<Self>, mut held: Held) -> Started {
+        let mut turn = None;
+        if held_in_order(held.method) && self.holds(held.method, held.table.hooks()) {
+            // An unreadable request is dealt with in `prepare`.
+            if let Ok(Subject::Container(id)) = Subject::of(held.method, &held.message) {
+                match self.parts.store.order(id) {
+                    Ordered::Ready(guard) => held.order = Some(guard),
+                    Ordered::Waiting(waiting) => turn = Some(waiting),
+                }
+            }
+        }
+        if turn.is_none() {
+            match self.prepare(held, MayLookUp::Yes) {
+                Step::Done(before) => return Started::Ready(before),
+                Step::Ask(held, call) => {
+                    let pipeline = self.clone();
+                    let (method, head) = (held.method, held.head.clone());
+                    return self.pending(method, head, async move { pipeline.ask(held, call).await });
+                }
+                Step::LookUp(waits) => held = waits,
+            }
+        }
+        let pipeline = self.clone();
+        let (method, head) = (held.method, held.head.clone());
+        self.pending(method, head, async move {
+            if let Some(waiting) = turn {
+                held.order = Some(waiting.turn().await);
+            }
+            pipeline.wait_and_ask(held).await
+        })
+    }
+
+    /// A first half under way, whose failure is its own.
+    fn pending(
+        self: &Arc<Self>,
+        method: CriMethod,
+        head: RequestHead,
+        work: impl Future<Output = Before> + Send + 'static,
+    ) -> Started {
+        let pipeline = self.clone();
+        Started::Pending(Box::pin(async move {
+            let done = AssertUnwindSafe(work).catch_unwind().await;
+            done.unwrap_or_else(|_| pipeline.contained(method, head))
+        }))
+    }
+
+    async fn wait_and_ask(self: &Arc<Self>, held: Held) -> Before {
+        let mut may_look_up = MayLookUp::Yes;
+        let mut held = held;
+        loop {
+            match self.prepare(held, may_look_up) {
+                Step::Done(before) => return before,
+                Step::Ask(held, call) => return self.ask(held, call).await,
+                Step::LookUp(waits) => {
+                    held = waits;
+                    may_look_up = MayLookUp::No;
+                    match Subject::of(held.method, &held.message) {
+                        Ok(Subject::Pod(id)) => {
+                            self.parts.failover.find_pod(id).await;
+                        }
+                        Ok(Subject::Container(id)) => {
+                            self.parts.failover.find_container(id, true).await;
+                        }
+                        Ok(Subject::NewPod) | Err(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does everything that needs no waiting.
+    fn prepare(&self, held: Held, may_look_up: MayLookUp) -> Step {
+        let method = held.method;
+        let asks = asks(method, held.table.hooks());
+        let mut call = CallState::unread(held.head.clone());
+        let subject = match Subject::of(method, &held.message) {
+            Ok(subject) => subject,
+            Err(error) => return Step::Done(self.unreadable(method, call, &error)),
+        };
+        let known = match subject {
+            Subject::NewPod => Known::default(),
+            Subject::Pod(id) => Known { pod: self.parts.store.pod(id), container: None },
+            Subject::Container(id) => {
+                call.container_id = Some(id.to_owned());
+                match self.parts.store.container_and_pod(id) {
+                    Some(known) => {
+                        call.envs_known = known.envs_known;
+                        Known { pod: Some(known.pod), container: Some(known.container) }
+                    }
+                    None => Known::default(),
+                }
+            }
+        };
+        let is_known = match subject {
+            Subject::NewPod => true,
+            Subject::Pod(_) => known.pod.is_some(),
+            Subject::Container(_) => known.container.is_some(),
+        };
+        call.skipped = known.pod.as_ref().is_some_and(|pod| self.parts.skip.skips(pod));
+        let incomplete = !is_known || !call.envs_known;
+        if asks && incomplete && !call.skipped && may_look_up == MayLookUp::Yes {
+            return Step::LookUp(held);
+        }
+        let working = match Working::from_request(method, &held.message, known) {
+            Ok(working) => working,
+            Err(error) => return Step::Done(self.unreadable(method, call, &error)),
+        };
+        call.skipped = working.pod().is_some_and(|pod| self.parts.skip.skips(pod));
+        call.report.describe(&working, call.container_id.as_deref());
+        call.order = None;
+        if asks && !is_known {
+            self.bypassed(method, BypassReason::UnknownId);
+        } else if asks && call.skipped {
+            self.bypassed(method, BypassReason::SkipLabel);
+        } else if asks {
+            call.working = Some(Box::new(working));
+            return Step::Ask(held, call);
+        }
+        // A container still belongs where its pod was moved to.
+        let holds = self.holds(method, held.table.hooks());
+        call.working = Some(Box::new(working));
+        call.order = held.order;
+        Step::Done(if holds { self.decide(held.head.deadline(), &held.message, call) } else { pass(call) })
+    }
+
+    /// The verdict after all hooks: the edited message, the original, or that there is no time left.
+    fn decide(&self, deadline: Option<Instant>, message: &[u8], mut call: CallState) -> Before {
+        if is_past(deadline) {
+            return refuse(call, DEADLINE_EXCEEDED, "context deadline exceeded".to_owned());
+        }
+        let Some(working) = &call.working else { return pass(call) };
+        let method = working.method();
+        match working.patch(message) {
+            Ok(None) => pass(call),
+            Ok(Some(patched)) => {
+                self.parts.metrics.request_patched(method.as_str());
+                call.report.patched();
+                Before { verdict: Verdict::Replace(patched), call }
+            }
+            Err(error) => {
+                // The request passes as it came, so what the hooks said must not be remembered.
+                call.working = None;
+                self.unreadable(method, call, &error)
+            }
+        }
+    }
+
+    fn unreadable(&self, method: CriMethod, call: CallState, error: &koord_cri::wire::WireError) -> Before {
+        tracing::warn!(method = method.as_str(), peer = call.head.peer, %error, "request cannot be decoded, it passes as it came");
+        self.bypassed(method, BypassReason::Decode);
+        pass(call)
+    }
+
+    /// The result for a call in whose handling something has failed that never should.
+    fn contained(&self, method: CriMethod, head: RequestHead) -> Before {
+        tracing::error!(
+            method = method.as_str(),
+            "a fault in handling a call was contained, it passes as it came"
+        );
+        self.bypassed(method, BypassReason::Decode);
+        pass(CallState::unread(head))
+    }
+
+    fn bypassed(&self, method: CriMethod, reason: BypassReason) {
+        self.parts.metrics.intercept_bypassed(method.as_str(), reason);
     }
 
     /// Takes the backend's answer: the store is up to date when this returns.
     ///
     /// A returned future stands for hooks after the call; the answer's trailers wait for it.
-    pub fn finish(self: &Arc<Self>, call: CallState, _outcome: Outcome<'_>) -> Option<BoxFuture<()>> {
-        tracing::trace!(path = call.head.path, peer = call.head.peer, "call finished");
-        None
+    pub fn finish(self: &Arc<Self>, call: CallState, outcome: Outcome<'_>) -> Option<BoxFuture<()>> {
+        let path = call.head.path.clone();
+        let finished = catch_unwind(AssertUnwindSafe(|| self.conclude(call, outcome)));
+        finished.unwrap_or_else(|_| {
+            tracing::error!(path, "a fault after a call was contained");
+            None
+        })
+    }
+
+    fn conclude(self: &Arc<Self>, mut call: CallState, outcome: Outcome<'_>) -> Option<BoxFuture<()>> {
+        let Some(working) = call.working.take() else {
+            call.report.write(outcome.grpc_status);
+            return None;
+        };
+        if outcome.grpc_status != 0 {
+            call.report.write(outcome.grpc_status);
+            return None;
+        }
+        self.pass_failpoint("call-after-backend");
+        let first_stop = match working.commit(outcome.message) {
+            Ok(changes) => self.parts.store.apply(changes, SystemTime::now()),
+            Err(error) => {
+                tracing::warn!(method = working.method().as_str(), %error, "response cannot be decoded");
+                false
+            }
+        };
+        self.pass_failpoint("call-committed");
+        // The next call on the container may begin.
+        call.order = None;
+
+        let after = self.after(&working, &call, first_stop);
+        let Some(after) = after else {
+            call.report.write(0);
+            return None;
+        };
+        let pipeline = self.clone();
+        Some(Box::pin(async move {
+            let done = AssertUnwindSafe(pipeline.run_after(after, call)).catch_unwind().await;
+            if done.is_err() {
+                tracing::error!("a fault in the hooks after a call was contained");
+            }
+        }))
+    }
+
+    fn pass_failpoint(&self, name: &'static str) {
+        if let Err(error) = self.parts.failpoints.pass(name) {
+            tracing::error!(%error, "failpoint");
+        }
     }
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MayLookUp {
+    Yes,
+    No,
+}
+
+/// Whether a server is to be asked before a call of `method`.
+fn asks(method: CriMethod, hooks: HookSet) -> bool {
+    method.before().iter().any(|hook| hooks.contains(*hook))
+}
+
+/// Calls whose hooks and commit must not overlap with those of another call on the same container.
+fn held_in_order(method: CriMethod) -> bool {
+    matches!(method, CriMethod::StartContainer | CriMethod::UpdateContainerResources)
+}
+
+fn is_past(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| deadline <= Instant::now())
+}
+
+fn refuse(mut call: CallState, code: u32, message: String) -> Before {
+    call.report.refused(code);
+    Before { verdict: Verdict::Refuse { code, message }, call }
+}
+
+fn pass(call: CallState) -> Before {
+    Before { verdict: Verdict::Forward, call }
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,9 +16,11 @@ use arc_swap::ArcSwap;
 use crate::endpoint::Endpoint;
 use crate::metrics::Metrics;
 use crate::trust::Trust;
+use koord_intercept::merge::ServerOptions;
 use koord_intercept::{HookSet, HookType};
 
 pub use directory::{DirectoryError, FileError};
+pub use koord_intercept::merge::{ResourceMerge, UpdateScope};
 pub use parse::RegistrationError;
 
 /// Largest registration file.
@@ -48,26 +50,6 @@ impl FailurePolicy {
     }
 }
 
-/// How answered container resources are merged into what is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum ResourceMerge {
-    /// As Koordinator's proxy does: an absent oom_score_adj or cpuset resets the value.
-    #[default]
-    Koordinator,
-    /// Absent values change nothing.
-    Overlay,
-}
-
-/// What an update request is made to carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum UpdateScope {
-    /// Everything known of the container.
-    #[default]
-    Full,
-    /// The fields of the request and those a hook changed.
-    Changed,
-}
-
 /// The content of one registration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
@@ -89,6 +71,17 @@ pub struct Registration {
     pub apply_pod_resources: bool,
     /// What an update request is made to carry.
     pub update_scope: UpdateScope,
+}
+
+impl Registration {
+    /// How the server's answers are used.
+    pub fn options(&self) -> ServerOptions {
+        ServerOptions {
+            resource_merge: self.resource_merge,
+            apply_pod_resources: self.apply_pod_resources,
+            update_scope: self.update_scope,
+        }
+    }
 }
 
 /// A registration in force.

@@ -72,6 +72,7 @@ pub struct Store {
     maps: Mutex<Maps>,
     metrics: Metrics,
     keep_envs: AtomicBool,
+    any_moved: AtomicBool,
     dirty: tokio::sync::watch::Sender<u64>,
     orders: order::Orders,
 }
@@ -84,6 +85,7 @@ impl Store {
             maps: Mutex::default(),
             metrics,
             keep_envs: AtomicBool::new(false),
+            any_moved: AtomicBool::new(false),
             dirty: tokio::sync::watch::Sender::new(0),
             orders: order::Orders::default(),
         }
@@ -95,6 +97,8 @@ impl Store {
 
     fn changed(&self, maps: &Maps) {
         self.metrics.store_records(maps.pods.len(), maps.containers.len());
+        let any_moved = maps.pods.values().any(|entry| entry.record.was_moved());
+        self.any_moved.store(any_moved, Ordering::Relaxed);
         self.dirty.send_modify(|count| *count += 1);
     }
 
@@ -119,6 +123,11 @@ impl Store {
         let entry = maps.containers.get(container_id)?;
         let pod = maps.pods.get(&entry.record.pod_id)?.record.clone();
         Some(KnownContainer { container: entry.record.clone(), pod, envs_known: entry.envs_known })
+    }
+
+    /// Whether a hook has given any pod another parent cgroup than the kubelet repeats with its containers.
+    pub fn any_moved_pod(&self) -> bool {
+        self.any_moved.load(Ordering::Relaxed)
     }
 
     /// Number of pods and of containers.
@@ -226,24 +235,28 @@ impl Store {
         self.changed(&maps);
     }
 
-    /// Marks a pod as stopped; the first mark counts.
-    pub fn mark_pod_stopped(&self, pod_id: &str, now: SystemTime) {
+    /// Marks a pod as stopped; the first mark counts. True if this is the first.
+    pub fn mark_pod_stopped(&self, pod_id: &str, now: SystemTime) -> bool {
         let mut maps = self.maps();
-        let Some(entry) = maps.pods.get_mut(pod_id) else { return };
-        if entry.record.stopped.is_none() {
+        let Some(entry) = maps.pods.get_mut(pod_id) else { return false };
+        let first = entry.record.stopped.is_none();
+        if first {
             Arc::make_mut(&mut entry.record).stopped = Some(now);
             self.changed(&maps);
         }
+        first
     }
 
-    /// Marks a container as stopped; the first mark counts.
-    pub fn mark_container_stopped(&self, container_id: &str, now: SystemTime) {
+    /// Marks a container as stopped; the first mark counts. True if this is the first.
+    pub fn mark_container_stopped(&self, container_id: &str, now: SystemTime) -> bool {
         let mut maps = self.maps();
-        let Some(entry) = maps.containers.get_mut(container_id) else { return };
-        if entry.record.stopped.is_none() {
+        let Some(entry) = maps.containers.get_mut(container_id) else { return false };
+        let first = entry.record.stopped.is_none();
+        if first {
             Arc::make_mut(&mut entry.record).stopped = Some(now);
             self.changed(&maps);
         }
+        first
     }
 
     /// Forgets a pod and its containers.
@@ -331,8 +344,9 @@ impl Store {
         (record, false)
     }
 
-    /// Does what a successful call entails.
-    pub fn apply(&self, changes: impl IntoIterator<Item = Change>, now: SystemTime) {
+    /// Does what a successful call entails. True if that includes the first stop of a pod or container.
+    pub fn apply(&self, changes: impl IntoIterator<Item = Change>, now: SystemTime) -> bool {
+        let mut first_stop = false;
         for change in changes {
             match change {
                 Change::PutPod { id, record } => self.put_pod(id, record),
@@ -347,12 +361,13 @@ impl Store {
                 Change::SetPodResources { id, overhead, resources } => {
                     self.update_pod_resources(&id, overhead, resources);
                 }
-                Change::StopPod { id } => self.mark_pod_stopped(&id, now),
-                Change::StopContainer { id } => self.mark_container_stopped(&id, now),
+                Change::StopPod { id } => first_stop |= self.mark_pod_stopped(&id, now),
+                Change::StopContainer { id } => first_stop |= self.mark_container_stopped(&id, now),
                 Change::RemovePod { id } => self.remove_pod(&id),
                 Change::RemoveContainer { id } => self.remove_container(&id),
             }
         }
+        first_stop
     }
 
     /// Waits for earlier work on a container to be done; see [`Ordered`].

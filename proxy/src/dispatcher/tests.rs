@@ -35,7 +35,8 @@ fn silent(path: &Path) -> (Arc<AtomicUsize>, JoinHandle<()>) {
 
 async fn call(dispatcher: &Dispatcher, server: &Server, milliseconds: u64) -> Result<Bytes, HookError> {
     let within = Duration::from_millis(milliseconds);
-    dispatcher.call(server, HookType::PreRunPodSandbox, Bytes::new(), within).await
+    let decode = |bytes: &[u8]| Ok(Bytes::copy_from_slice(bytes));
+    dispatcher.call(server, HookType::PreRunPodSandbox, Bytes::new(), within, decode).await
 }
 
 fn is_timeout(result: &Result<Bytes, HookError>) -> bool {
