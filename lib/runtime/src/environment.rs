@@ -136,6 +136,51 @@ mod tests {
         assert_eq!(watchdog(None, Some("7"), 7), None);
     }
 
+    /// Does nothing unless it was started with passed sockets.
+    #[test]
+    fn role_activated() {
+        use std::io::Write as _;
+        let environment = Environment::from_process();
+        if let Some(passed) = environment.listeners.first() {
+            let (mut client, _) = passed.listener.accept().expect("a client");
+            let names: Vec<&str> = environment.listeners.iter().map(|passed| passed.name.as_str()).collect();
+            let flags = rustix::io::fcntl_getfd(&passed.listener).expect("open");
+            let unusable: Vec<&str> =
+                environment.unusable_descriptors.iter().map(|(name, _)| name.as_str()).collect();
+            let kept = flags.contains(rustix::io::FdFlags::CLOEXEC);
+            write!(client, "{names:?} {unusable:?} {kept} {:?}", environment.watchdog).expect("written");
+        }
+    }
+
+    #[test]
+    fn sockets_passed_by_a_service_manager_are_taken_over() {
+        use std::io::Read as _;
+        use std::os::unix::net::{UnixListener, UnixStream};
+        use std::process::{Command, Stdio};
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.sock");
+        let listener = UnixListener::bind(&path).expect("bound");
+        let tests = std::env::current_exe().expect("this program");
+        // The shell puts the socket where a service manager would: at 3, with something unusable behind it.
+        let line = format!(
+            "LISTEN_PID=$$ WATCHDOG_PID=$$ exec '{}' --exact environment::tests::role_activated \
+             3<&0 4</dev/null 0</dev/null >/dev/null",
+            tests.display()
+        );
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", &line])
+            .env("LISTEN_FDS", "2")
+            .env("LISTEN_FDNAMES", "proxy.socket:file")
+            .env("WATCHDOG_USEC", "2000000")
+            .stdin(Stdio::from(std::os::fd::OwnedFd::from(listener)))
+            .spawn()
+            .expect("started");
+        let mut heard = String::new();
+        UnixStream::connect(&path).expect("listening").read_to_string(&mut heard).expect("answered");
+        assert_eq!(heard, "[\"proxy.socket\"] [\"file\"] true Some(2s)");
+        assert!(child.wait().expect("waited for").success());
+    }
+
     #[test]
     fn roles_are_read_back() {
         for role in [HandoverRole::Launch, HandoverRole::Succeed] {
