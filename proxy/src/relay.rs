@@ -187,7 +187,10 @@ impl<I: Interceptor> process::Relay for Serving<I> {
     }
 
     fn drain(&self, deadline: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.relay.drain(deadline))
+        Box::pin(async move {
+            self.relay.drain(deadline).await;
+            self.acceptor.end();
+        })
     }
 
     fn active_streams(&self) -> usize {

@@ -101,6 +101,11 @@ impl Acceptor {
         self.gate.set(State::Paused);
     }
 
+    /// Gives the listening socket up for good.
+    pub fn end(&self) {
+        self.gate.set(State::Ended);
+    }
+
     /// Accepts again.
     pub fn resume(&self) {
         self.gate.set(State::Accepting);
