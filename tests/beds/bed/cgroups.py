@@ -26,6 +26,15 @@ def version_text():
     return "cgroup v2" if is_v2() else "cgroup v1"
 
 
+def cpus(text):
+    """The numbers in a Linux CPU list such as 0-3,8."""
+    found = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
 def shares_to_weight(shares):
     """cpu.weight that runc 1.4 and later writes for CPU shares: 2 gives 1, 1024 gives 100, 262144 gives 10000."""
     if shares <= 2:

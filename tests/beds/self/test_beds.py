@@ -114,6 +114,11 @@ class Values(unittest.TestCase):
         for shares, weight in ((0, 1), (2, 1), (128, 21), (512, 59), (1024, 100), (262144, 10000), (300000, 10000)):
             self.assertEqual(cgroups.shares_to_weight(shares), weight, shares)
 
+    def test_cpu_lists(self):
+        self.assertEqual(cgroups.cpus("0-3,8"), {0, 1, 2, 3, 8})
+        self.assertEqual(cgroups.cpus("1"), {1})
+        self.assertEqual(cgroups.cpus(""), set())
+
     def test_crictl_values_become_comparable(self):
         comparable = load(TESTS / "conformance" / "crictl").comparable
         self.assertEqual(comparable("a" * 64 + " 2 seconds ago"), "ID AGO")
