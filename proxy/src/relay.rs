@@ -31,6 +31,22 @@ pub use acceptor::{Acceptor, AcceptorError};
 pub use interceptor::{Begun, Interceptor, PassThrough};
 use mailbox::{Mailbox, Message};
 
+/// The service that may have a backend of its own, in both packages.
+const IMAGE_SERVICES: [&str; 2] = ["/runtime.v1.ImageService/", "/runtime.v1alpha2.ImageService/"];
+
+/// Which of two backends a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Service {
+    Runtime,
+    Image,
+}
+
+impl Service {
+    fn of(path: &str) -> Self {
+        if IMAGE_SERVICES.iter().any(|service| path.starts_with(service)) { Self::Image } else { Self::Runtime }
+    }
+}
+
 /// gRPC status UNAVAILABLE.
 const UNAVAILABLE: u32 = 14;
 
@@ -45,6 +61,8 @@ pub type PathFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub struct RelayOptions {
     /// Socket of the runtime.
     pub backend: PathBuf,
+    /// Socket of the image service, where it is another one. A connection is bound to one of the two by its first call.
+    pub image_backend: Option<PathBuf>,
     /// How long a client's first call waits for a missing runtime.
     pub backend_wait: Duration,
     /// Largest held message, in bytes.
@@ -58,6 +76,7 @@ impl std::fmt::Debug for RelayOptions {
         formatter
             .debug_struct("RelayOptions")
             .field("backend", &self.backend)
+            .field("image_backend", &self.image_backend)
             .field("backend_wait", &self.backend_wait)
             .field("max_message_bytes", &self.max_message_bytes)
             .field("filtered", &self.filter.is_some())

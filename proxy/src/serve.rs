@@ -137,6 +137,7 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
 
     let options = RelayOptions {
         backend: backend_path.clone(),
+        image_backend: config.image.as_ref().map(|endpoint| endpoint.path().to_owned()),
         backend_wait: config.backend_wait,
         max_message_bytes: config.max_message_bytes,
         filter: match &config.relay_services {

@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::gzip;
 use super::interceptor::{Begun, Interceptor};
 use super::mailbox::{Mailbox, Message};
-use super::{Cancel, Shared, UNAVAILABLE, spawn};
+use super::{Cancel, Service, Shared, UNAVAILABLE, spawn};
 use crate::metrics::{BypassReason, CallKind, Metrics, Phase};
 use crate::pipeline::{Outcome, RequestHead, TapMode, Verdict};
 
@@ -65,13 +65,20 @@ pub(super) struct Calls<I: Interceptor> {
     connection: u64,
     shared: Arc<Shared<I>>,
     mailbox: Arc<Mailbox<I::Call>>,
+    /// The service this connection is bound to, where the two have backends of their own.
+    service: Option<Service>,
     methods: HashMap<Rc<str>, Rc<Method>>,
     counters: HashMap<(Rc<str>, u32, CallKind), Counter>,
 }
 
 impl<I: Interceptor> Calls<I> {
-    pub(super) fn new(connection: u64, shared: Arc<Shared<I>>, mailbox: Arc<Mailbox<I::Call>>) -> Self {
-        Self { connection, shared, mailbox, methods: HashMap::new(), counters: HashMap::new() }
+    pub(super) fn new(
+        connection: u64,
+        shared: Arc<Shared<I>>,
+        mailbox: Arc<Mailbox<I::Call>>,
+        service: Option<Service>,
+    ) -> Self {
+        Self { connection, shared, mailbox, service, methods: HashMap::new(), counters: HashMap::new() }
     }
 
     fn method(&mut self, path: &str) -> (Rc<str>, Rc<Method>) {
@@ -183,7 +190,13 @@ impl<I: Interceptor> Handler for Calls<I> {
         let path = String::from_utf8_lossy(&head.path);
         let (path, method) = self.method(&path);
         let refused = self.shared.options.filter.as_ref().is_some_and(|admits| !admits(&path));
-        let (mode, kind) = if refused {
+        let elsewhere = self.service.is_some_and(|service| service != Service::of(&path));
+        let (mode, kind) = if elsewhere && !refused {
+            let message = format!(
+                "{path} has a backend of its own (--remote-image-service-endpoint): it needs a connection of its own too"
+            );
+            (Mode::Refuse(Refusal { code: UNAVAILABLE, message }), CallKind::Passthrough)
+        } else if refused {
             let message = format!("{path} is not relayed (--relay-services)");
             (Mode::Refuse(Refusal { code: PERMISSION_DENIED, message }), CallKind::Passthrough)
         } else {

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,7 +16,7 @@ use super::calls::{ByteCounters, Call, Calls, tap_verdict};
 use super::interceptor::Interceptor;
 use super::mailbox::{Mailbox, Message};
 use super::socket::{Backlog, send};
-use super::{LAST_OCTETS, Shared, UNAVAILABLE, dial};
+use super::{LAST_OCTETS, Service, Shared, UNAVAILABLE, dial};
 
 /// Octets read at once.
 const READ_SIZE: usize = 64 * 1024;
@@ -56,14 +57,31 @@ impl<I: Interceptor> Connection<I> {
 
     pub(super) fn run(self) {
         let options = &self.shared.options;
-        let backend = match dial::connect(&options.backend, &self.client, options.backend_wait) {
+        let mut received = Vec::new();
+        let mut service = None;
+        if options.image_backend.is_some() {
+            let Some((octets, path)) = dial::peek_path(&self.client) else { return };
+            received = octets;
+            service = Some(path.as_deref().map_or(Service::Runtime, Service::of));
+        }
+        let backend_path = match (&options.image_backend, service) {
+            (Some(image), Some(Service::Image)) => image.clone(),
+            _ => options.backend.clone(),
+        };
+        let backend = match dial::connect(
+            &backend_path,
+            &self.client,
+            options.backend_wait,
+            !received.is_empty(),
+        ) {
             None => return,
             Some(Ok(backend)) => backend,
             Some(Err(error)) => {
-                self.shared.metrics.backend_connected("runtime", false);
-                tracing::debug!(connection = self.id, %error, "runtime not reachable: calls are answered UNAVAILABLE");
+                let name = if service == Some(Service::Image) { "image" } else { "runtime" };
+                self.shared.metrics.backend_connected(name, false);
+                tracing::debug!(connection = self.id, %error, "backend not reachable: calls are answered UNAVAILABLE");
                 // A client that does not take the answer has gone.
-                let _ = dial::stand_in(&self.client, &options.backend, &error);
+                let _ = dial::stand_in(&self.client, &backend_path, &error, &received);
                 return;
             }
         };
@@ -78,10 +96,11 @@ impl<I: Interceptor> Connection<I> {
         let tap = Tap::new(Options {
             max_message: options.max_message_bytes,
             max_held: options.max_message_bytes.saturating_mul(2),
-            withhold_headers: options.filter.is_some(),
+            withhold_headers: options.filter.is_some() || service.is_some(),
+            greeted: service.is_some(),
             ..Options::default()
         });
-        let calls = Calls::new(self.id, Arc::clone(&self.shared), Arc::clone(&self.mailbox));
+        let calls = Calls::new(self.id, Arc::clone(&self.shared), Arc::clone(&self.mailbox), service);
         let bytes = ByteCounters::new(&self.shared.metrics);
         let mut pair = Pair {
             client: self.client,
@@ -95,8 +114,9 @@ impl<I: Interceptor> Connection<I> {
             to_backend: Backlog::default(),
             draining: false,
             client_ended: false,
+            backend_path,
         };
-        let end = pair.relay();
+        let end = pair.relay(&received);
         tracing::debug!(connection = self.id, ?end, "client connection ends");
         pair.end(end, &self.shared);
     }
@@ -115,11 +135,19 @@ struct Pair<I: Interceptor> {
     draining: bool,
     /// The client has ended its half without being an HTTP/2 client.
     client_ended: bool,
+    backend_path: PathBuf,
 }
 
 impl<I: Interceptor> Pair<I> {
-    /// Relays until there is a reason to end.
-    fn relay(&mut self) -> End {
+    /// Relays until there is a reason to end. `received` is what the client has sent already.
+    fn relay(&mut self, received: &[u8]) -> End {
+        if !received.is_empty() {
+            self.bytes.request.inc_by(received.len() as u64);
+            self.tap.client_bytes(received, &mut self.out, &mut self.calls);
+            if let Some(end) = self.send(received, &[]) {
+                return end;
+            }
+        }
         let mut buffer = vec![0; READ_SIZE];
         loop {
             if self.draining && self.tap.drained() && self.to_client.is_empty() && self.to_backend.is_empty()
@@ -279,7 +307,7 @@ impl<I: Interceptor> Pair<I> {
                 shared.backend_lost.store(true, Ordering::Relaxed);
                 let message = format!(
                     "connection error: desc = \"transport is closing: connection to {} was lost\"",
-                    shared.options.backend.display()
+                    self.backend_path.display()
                 );
                 Some(Refusal { code: UNAVAILABLE, message })
             }

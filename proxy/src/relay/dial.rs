@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use koord_tap::Refusal;
+use koord_tap::peek::{GREETING, Peek, first_path};
 use koord_tap::stand_in::StandIn;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -19,14 +20,39 @@ const IDLE_PAUSE: Duration = Duration::from_millis(500);
 /// How long a client that was told to go may stay.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// Most octets read before a connection's first call is known.
+const MAX_PEEK: usize = 256 * 1024;
+
+/// Greets a client and reads until the path of its first call is known: what it sent, and the path if it is readable.
+/// `None` when it has gone.
+pub(super) fn peek_path(mut client: &UnixStream) -> Option<(Vec<u8>, Option<String>)> {
+    client.write_all(&GREETING).ok()?;
+    let mut octets = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match client.read(&mut buffer) {
+            Ok(0) => return None,
+            Ok(count) => octets.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => return None,
+        }
+        match first_path(&octets) {
+            Peek::More if octets.len() < MAX_PEEK => {}
+            Peek::Path(path) => return Some((octets, String::from_utf8(path).ok())),
+            Peek::More | Peek::Unreadable => return Some((octets, None)),
+        }
+    }
+}
+
 /// Connects to the runtime. While it is missing, a client that has sent something waits up to `wait`; then the last
-/// error is returned. `None` when the client has gone.
+/// error is returned. `has_sent`: it has, and that was read already. `None` when the client has gone.
 pub(super) fn connect(
     backend: &Path,
     client: &UnixStream,
     wait: Duration,
+    has_sent: bool,
 ) -> Option<Result<UnixStream, io::Error>> {
-    let mut waiting_since = None;
+    let mut waiting_since = has_sent.then(Instant::now);
     loop {
         let error = match UnixStream::connect(backend) {
             Ok(stream) => return Some(Ok(stream)),
@@ -56,7 +82,14 @@ pub(super) fn connect(
 }
 
 /// Answers every call of the client with UNAVAILABLE and sends it away, so that its next connection finds the runtime.
-pub(super) fn stand_in(client: &UnixStream, backend: &Path, error: &io::Error) -> io::Result<()> {
+///
+/// `received` is what the client has sent already.
+pub(super) fn stand_in(
+    client: &UnixStream,
+    backend: &Path,
+    error: &io::Error,
+    received: &[u8],
+) -> io::Result<()> {
     let refusal = Refusal { code: UNAVAILABLE, message: unreachable_message(backend, error) };
     let mut server = StandIn::new(refusal);
     let mut client = client;
@@ -66,6 +99,7 @@ pub(super) fn stand_in(client: &UnixStream, backend: &Path, error: &io::Error) -
     let deadline = Instant::now() + LINGER;
     let mut answer = Vec::new();
     server.greeting(&mut answer);
+    server.client_bytes(received, &mut answer);
     client.write_all(&answer)?;
     let mut buffer = vec![0; 16 * 1024];
     while !server.is_broken() && Instant::now() < deadline {

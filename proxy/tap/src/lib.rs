@@ -18,6 +18,7 @@ pub mod credit;
 pub mod frame;
 pub mod hpack;
 mod out;
+pub mod peek;
 pub mod stand_in;
 mod tap;
 

@@ -16,6 +16,7 @@ use crate::frame::{self, DEFAULT_WINDOW, MIN_MAX_FRAME_SIZE, error_code, flag, k
 use crate::hpack;
 use crate::out::Outputs;
 use down::Down;
+pub(crate) use reader::headers_fragment;
 use queue::Entry;
 use stream::{HeldTrailers, Stream, Tapped};
 use up::Up;
@@ -41,6 +42,8 @@ pub struct Options {
     /// Request headers wait for [`Handler::open`], so that a refused call leaves no trace at the runtime. Costs a
     /// re-encoding of every request's headers.
     pub withhold_headers: bool,
+    /// The client has been sent empty SETTINGS already ([`crate::peek`]).
+    pub greeted: bool,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             max_header_block: 1 << 20,
             max_path: 4096,
             withhold_headers: false,
+            greeted: false,
         }
     }
 }
@@ -91,6 +95,8 @@ pub struct Tap<C> {
     blind: bool,
     draining: Drain,
     broken: Option<Broken>,
+    /// The client's next acknowledgement of SETTINGS is of our greeting.
+    greeting_unacknowledged: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +114,7 @@ impl<C> Tap<C> {
         Self {
             options,
             up: Up::new(),
-            down: Down::new(),
+            down: Down::new(options.greeted),
             connection: Level::new(DEFAULT_WINDOW),
             window: InitialWindow::default(),
             streams: HashMap::new(),
@@ -120,6 +126,7 @@ impl<C> Tap<C> {
             blind: false,
             draining: Drain::No,
             broken: None,
+            greeting_unacknowledged: options.greeted,
         }
     }
 

@@ -5,7 +5,11 @@
 //! told more than exists. Checked at the end: every message arrived as decided, every call ended as decided, and no credit
 //! was lost on either level.
 
-#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of this model are small")]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of this model are small"
+)]
 #![expect(clippy::unwrap_used, reason = "a surprise is a failed test")]
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -190,7 +194,9 @@ struct BackendStream {
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
+        let greeted = random.one_in(4);
         let options = Options {
+            greeted,
             max_message: 400_000,
             max_held: 900_000,
             withhold_headers: random.one_in(4),
@@ -228,6 +234,13 @@ impl World {
         let mut settings = Vec::new();
         push_frame(&mut settings, kind::SETTINGS, 0, 0, &[]);
         world.to_tap_from_client.extend(&settings);
+        if greeted {
+            // The client has acknowledged SETTINGS that the runtime knows nothing of.
+            world.started = true;
+            let mut acknowledgement = Vec::new();
+            push_frame(&mut acknowledgement, kind::SETTINGS, flag::ACK, 0, &[]);
+            world.to_tap_from_client.extend(&acknowledgement);
+        }
         world.backend_settings();
         let calls = 1 + world.random.below(6);
         for at in 0..calls {

@@ -34,12 +34,12 @@ pub(super) struct Down {
 }
 
 impl Down {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(started: bool) -> Self {
         Self {
             reader: Reader::new(),
             decoder: hpack::Decoder::default(),
             hpack_lost: false,
-            started: false,
+            started,
             block: Vec::new(),
             block_head: None,
             rewriting: false,

@@ -123,7 +123,7 @@ impl Reader {
 }
 
 /// The header block fragment in a HEADERS payload: without pad length, priority and padding; `None` if malformed.
-pub(super) fn headers_fragment(frame: FrameHeader, payload: &[u8]) -> Option<&[u8]> {
+pub(crate) fn headers_fragment(frame: FrameHeader, payload: &[u8]) -> Option<&[u8]> {
     let mut rest = payload;
     let mut padding = 0;
     if frame.has(flag::PADDED) {

@@ -534,6 +534,7 @@ impl<C> Tap<C> {
         let payload = std::mem::take(&mut self.up.reader.collected);
         let acknowledges = frame.kind == kind::SETTINGS && frame.has(flag::ACK);
         match frame.kind {
+            kind::SETTINGS if acknowledges && std::mem::take(&mut self.greeting_unacknowledged) => return,
             kind::SETTINGS if acknowledges => self.window.acknowledge(),
             kind::SETTINGS => self.down.client_settings(&payload),
             kind::PING
