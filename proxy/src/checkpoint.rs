@@ -255,19 +255,15 @@ pub fn read(directory: &Path) -> Result<Option<Snapshot>, CheckpointError> {
     decode(&bytes).map(Some)
 }
 
-/// Puts the checkpoint's records into the store, where the first list of the runtime will sort them out.
+/// Puts the checkpoint's records into the store, where the next list of the runtime will sort them out. Only
+/// before calls are served.
 ///
 /// A damaged file is worth one warning and nothing else. Returns how many pods and containers were read.
 pub fn load(directory: &Path, store: &Store) -> (usize, usize) {
     match read(directory) {
         Ok(Some(snapshot)) => {
             let count = (snapshot.pods.len(), snapshot.containers.len());
-            for (id, record) in snapshot.pods {
-                store.put_pod_if_absent(&id, Arc::unwrap_or_clone(record));
-            }
-            for (id, record) in snapshot.containers {
-                store.put_container_if_absent(&id, Arc::unwrap_or_clone(record), false);
-            }
+            store.restore(snapshot);
             count
         }
         Ok(None) => (0, 0),

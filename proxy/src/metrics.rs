@@ -3,11 +3,13 @@
 //! The names below carry no prefix: the registry handed to [`Metrics::register`] is expected to add
 //! `koord_runtime_proxy_` (see [`PREFIX`]). Counters get their `_total` ending from the text encoder.
 
+mod labels;
+mod values;
+
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -15,6 +17,13 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use std::sync::atomic::AtomicU64;
+
+use labels::{
+    BuildLabels, BypassLabels, DirectionLabel, DurationLabels, FailOpenLabels, FileLabel, HookLabels,
+    HookRequestLabels, KindLabel, MethodLabel, RequestLabels, ServiceLabel, SourceLabel,
+};
+
+pub use values::{BypassReason, CallKind, Direction, FailoverSource, HookResult, Phase};
 
 /// The prefix every metric name of this program starts with.
 pub const PREFIX: &str = "koord_runtime_proxy";
@@ -38,228 +47,6 @@ fn duration_histogram() -> Histogram {
 type ServiceMethod = (Arc<str>, Arc<str>);
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
-
-/// What the proxy did with a call; label `kind` of `cri_requests_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CallKind {
-    /// A hook was asked.
-    Hooked,
-    /// Relayed byte for byte while the store followed it.
-    Observed,
-    /// Relayed without a look inside.
-    Passthrough,
-}
-
-impl CallKind {
-    /// The label value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hooked => "hooked",
-            Self::Observed => "observed",
-            Self::Passthrough => "passthrough",
-        }
-    }
-}
-
-/// A part of a call's time; label `phase` of `cri_request_duration_seconds`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// From the first request byte to the last response byte.
-    Total,
-    /// The hooks before the backend call.
-    Pre,
-    /// The backend's own time.
-    Backend,
-    /// The hooks after the backend call.
-    Post,
-    /// Everything the proxy added: total minus backend.
-    Added,
-}
-
-impl Phase {
-    /// The label value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Total => "total",
-            Self::Pre => "pre",
-            Self::Backend => "backend",
-            Self::Post => "post",
-            Self::Added => "added",
-        }
-    }
-}
-
-/// How a hook call ended; label `result` of `hook_requests_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum HookResult {
-    /// The server answered.
-    Ok,
-    /// The server could not be reached, refused, or answered something unusable.
-    Error,
-    /// The server did not answer in time.
-    Timeout,
-}
-
-impl HookResult {
-    /// The label value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Timeout => "timeout",
-        }
-    }
-}
-
-/// Why an interceptable call went through without its hooks; label `reason` of
-/// `intercept_bypassed_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BypassReason {
-    /// The message is larger than `--max-message-bytes`.
-    Size,
-    /// The message is malformed, or the code that reads it failed.
-    Decode,
-    /// The message uses a compression the proxy does not read.
-    Encoding,
-    /// The pod carries the skip label.
-    SkipLabel,
-    /// Neither the store nor the backend knows the pod or container.
-    UnknownId,
-}
-
-impl BypassReason {
-    /// The label value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Size => "size",
-            Self::Decode => "decode",
-            Self::Encoding => "encoding",
-            Self::SkipLabel => "skip_label",
-            Self::UnknownId => "unknown_id",
-        }
-    }
-}
-
-/// Where the record of an object came from after a restart; label `source` of
-/// `failover_objects_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FailoverSource {
-    /// The checkpoint file.
-    Checkpoint,
-    /// The verbose status of the runtime.
-    Status,
-    /// The kubelet's cgroup layout.
-    Cgroup,
-    /// Nowhere: only what the list says is known, or the object could not be used at all.
-    Missing,
-}
-
-impl FailoverSource {
-    /// The label value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Checkpoint => "checkpoint",
-            Self::Status => "status",
-            Self::Cgroup => "cgroup",
-            Self::Missing => "missing",
-        }
-    }
-}
-
-/// A way through the proxy; label `direction` of `bytes_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// Client to backend.
-    Request,
-    /// Backend to client.
-    Response,
-}
-
-impl Direction {
-    /// The label value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Request => "request",
-            Self::Response => "response",
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    service: Arc<str>,
-    method: Arc<str>,
-    code: String,
-    kind: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DurationLabels {
-    method: Arc<str>,
-    phase: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HookRequestLabels {
-    server: String,
-    hook: &'static str,
-    result: &'static str,
-    policy: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HookLabels {
-    server: String,
-    hook: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FailOpenLabels {
-    hook: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BypassLabels {
-    method: Arc<str>,
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MethodLabel {
-    method: Arc<str>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabel {
-    kind: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SourceLabel {
-    source: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ServiceLabel {
-    service: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FileLabel {
-    file: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DirectionLabel {
-    direction: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BuildLabels {
-    version: String,
-    commit: String,
-}
 
 /// Handles of all metrics; cloning shares them.
 #[derive(Debug, Clone)]

@@ -206,6 +206,27 @@ impl Store {
         record
     }
 
+    /// Puts in what a checkpoint says, over what was found by asking the runtime: it knows what hooks did.
+    ///
+    /// Only before calls are served; later the store knows better.
+    pub fn restore(&self, snapshot: Snapshot) {
+        let mut maps = self.maps();
+        for (id, record) in snapshot.pods {
+            let since = maps.next();
+            maps.pods.insert(id, Entry { record, since, envs_known: false });
+        }
+        for (id, mut record) in snapshot.containers {
+            let mut envs_known = false;
+            if let Some(found) = maps.containers.get(&id).filter(|found| found.envs_known) {
+                Arc::make_mut(&mut record).envs.clone_from(&found.record.envs);
+                envs_known = true;
+            }
+            let since = maps.next();
+            maps.containers.insert(id, Entry { record, since, envs_known });
+        }
+        self.changed(&maps);
+    }
+
     /// Replaces the record of a container that is still there. A mark that it was stopped meanwhile stays.
     pub fn update_container(&self, container_id: &str, record: ContainerRecord) {
         let (mut record, _) = self.slim(record, true);

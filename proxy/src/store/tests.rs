@@ -133,6 +133,27 @@ fn what_is_there_is_newer_than_what_is_found() {
 }
 
 #[test]
+fn a_checkpoint_knows_better_than_the_runtime_except_for_envs() {
+    let store = filled();
+    let mut checkpoint = store.snapshot();
+    checkpoint.pods.truncate(1);
+    Arc::make_mut(&mut checkpoint.pods[0].1).cgroup_parent = "/moved".to_owned();
+    for (_, container) in &mut checkpoint.containers {
+        let container = Arc::make_mut(container);
+        container.envs.clear();
+        container.cgroup_parent = "/own".to_owned();
+    }
+    checkpoint.containers.push(("c9".to_owned(), Arc::default()));
+    store.restore(checkpoint);
+    assert_eq!(store.pod("p1").expect("known").cgroup_parent, "/moved");
+    assert_eq!(store.pod("p2").expect("known").metadata.name, "two");
+    let known = store.container_and_pod("c1").expect("known");
+    assert_eq!((known.envs_known, known.container.envs.len()), (true, 1));
+    assert_eq!(known.container.cgroup_parent, "/own");
+    assert_eq!(store.len(), (2, 4));
+}
+
+#[test]
 fn envs_are_kept_only_for_those_who_ask() {
     let envs = |store: &Store, id: &str| {
         let known = store.container_and_pod(id).expect("known");
