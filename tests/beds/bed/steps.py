@@ -1,5 +1,6 @@
 """Runs the steps of a test suite one after the other, names each with its seconds, and sums up at the end."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -53,6 +54,12 @@ def count(text):
     return 0, 0
 
 
+def _end(child):
+    # The whole group: what a step started must put things back as well.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGTERM)
+
+
 def _run(step, log):
     start = time.monotonic()
     texts = []
@@ -71,7 +78,7 @@ def _run(step, log):
 
         def stop():
             texts.append(f"\ntime limit of {step.limit:g} s passed\n")
-            child.send_signal(signal.SIGTERM)
+            _end(child)
 
         timer = threading.Timer(step.limit, stop)
         timer.start()
@@ -81,7 +88,7 @@ def _run(step, log):
                 file.flush()
                 texts.append(line)
         except KeyboardInterrupt:
-            child.send_signal(signal.SIGTERM)
+            _end(child)
             child.wait()
             raise
         finally:
