@@ -91,6 +91,8 @@ pub struct Tap<C> {
     /// Highest stream the client has opened, and the highest whose headers have been passed on.
     last_opened: u32,
     last_passed: u32,
+    /// The lowest last stream of the runtime's GOAWAYs: one of ours must not name a higher one (RFC 9113, section 6.8).
+    last_allowed: u32,
     /// The client does not speak HTTP/2: everything passes.
     blind: bool,
     draining: Drain,
@@ -123,6 +125,7 @@ impl<C> Tap<C> {
             held: 0,
             last_opened: 0,
             last_passed: 0,
+            last_allowed: LAST_STREAM,
             blind: false,
             draining: Drain::No,
             broken: None,
@@ -195,7 +198,7 @@ impl<C> Tap<C> {
         if self.draining == Drain::No && !self.blind {
             self.draining = Drain::Announced;
             let pending = &mut self.down.pending;
-            frame::push_goaway(pending, LAST_STREAM, error_code::NO_ERROR);
+            frame::push_goaway(pending, self.last_allowed, error_code::NO_ERROR);
             frame::push_frame(pending, kind::PING, 0, 0, &DRAIN_PING);
             self.down.flush(&mut out.to_client);
         }
@@ -230,7 +233,8 @@ impl<C> Tap<C> {
             }
         }
         if can_tell {
-            frame::push_goaway(&mut self.down.pending, self.last_opened, error_code::NO_ERROR);
+            let last = self.last_opened.min(self.last_allowed);
+            frame::push_goaway(&mut self.down.pending, last, error_code::NO_ERROR);
             self.down.flush(&mut out.to_client);
         }
         can_tell

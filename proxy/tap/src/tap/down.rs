@@ -513,6 +513,7 @@ impl<C> Tap<C> {
 
     /// GOAWAY: the runtime ignores streams above `last`; the client may send those calls again elsewhere.
     fn unprocessed(&mut self, last: u32, handler: &mut impl Handler<Call = C>) {
+        self.last_allowed = self.last_allowed.min(last);
         let above: Vec<u32> = self.streams.keys().copied().filter(|stream| *stream > last).collect();
         for stream in above {
             self.drop_request(stream);
