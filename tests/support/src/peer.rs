@@ -443,6 +443,11 @@ impl Peer {
                         })
                     };
                     let debug = frame.payload.get(8..).unwrap_or_default().to_vec();
+                    if self.state().goaway.as_ref().is_some_and(|earlier| earlier.last_stream < number(0)) {
+                        return Ok(
+                            "a GOAWAY takes back what an earlier one said (RFC 9113 section 6.8)".into()
+                        );
+                    }
                     self.state().goaway = Some(Goaway { last_stream: number(0), code: number(4), debug });
                 }
                 kind::WINDOW_UPDATE => {

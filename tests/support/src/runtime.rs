@@ -5,12 +5,15 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use nix::sys::socket::{Shutdown, shutdown};
 
 use crate::frame::{Frame, code};
 use crate::peer::{Answer, Event, Fields, Peer, PeerOptions, SendError, Stream, field, fields};
@@ -304,7 +307,7 @@ impl Records {
 }
 
 struct Running {
-    stop: Arc<AtomicBool>,
+    listener: UnixListener,
     peers: Arc<Mutex<Vec<Peer>>>,
     acceptor: thread::JoinHandle<()>,
 }
@@ -362,19 +365,16 @@ impl FakeRuntime {
     pub fn listen(&mut self) -> io::Result<()> {
         self.kill();
         let listener = UnixListener::bind(&self.socket)?;
-        let stop = Arc::new(AtomicBool::new(false));
+        let accepting = listener.try_clone()?;
         let peers = Arc::new(Mutex::new(Vec::new()));
         let acceptor = thread::Builder::new().name("fake-runtime".into()).spawn({
-            let (stop, peers) = (Arc::clone(&stop), Arc::clone(&peers));
+            let peers = Arc::clone(&peers);
             let behaviour = Arc::clone(&self.behaviour);
             let records = Arc::clone(&self.records);
             let connections = Arc::clone(&self.connections);
             let options = self.options.clone();
             move || {
-                while let Ok((socket, _)) = listener.accept() {
-                    if stop.load(Ordering::SeqCst) {
-                        return;
-                    }
+                while let Ok((socket, _)) = accepting.accept() {
                     let connection = connections.fetch_add(1, Ordering::SeqCst) + 1;
                     let accept = acceptor(connection, Arc::clone(&behaviour), Arc::clone(&records));
                     if let Ok(peer) = Peer::server(socket, options.clone(), accept) {
@@ -383,18 +383,16 @@ impl FakeRuntime {
                 }
             }
         })?;
-        self.running = Some(Running { stop, peers, acceptor });
+        self.running = Some(Running { listener, peers, acceptor });
         Ok(())
     }
 
     /// Ends all connections and removes the socket, as a crash and a clean-up would.
     pub fn kill(&mut self) {
         if let Some(running) = self.running.take() {
-            running.stop.store(true, Ordering::SeqCst);
-            // Wakes the acceptor; whether the connection is made does not matter.
-            let _ = std::os::unix::net::UnixStream::connect(&self.socket);
+            // Ends the wait for connections, whatever became of the socket's file.
+            let _ = shutdown(running.listener.as_raw_fd(), Shutdown::Both);
             let _ = running.acceptor.join();
-            self.remove_socket();
             for peer in running.peers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
                 peer.close();
             }
