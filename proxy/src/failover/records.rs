@@ -20,7 +20,11 @@ fn pod_metadata(metadata: Option<v1::PodSandboxMetadata>) -> hook::PodSandboxMet
 }
 
 /// Resources as they are in a status. The runtime does not tell huge page limits there.
+///
+/// A swap limit that equals the memory limit is what the runtime sets when it was given none. It is left
+/// out: repeated in a later update with a higher memory limit it would be an error, left out it is set anew.
 fn resources(resources: v1::LinuxContainerResources) -> hook::LinuxContainerResources {
+    let swap_is_default = resources.memory_swap_limit_in_bytes == resources.memory_limit_in_bytes;
     hook::LinuxContainerResources {
         cpu_period: resources.cpu_period,
         cpu_quota: resources.cpu_quota,
@@ -35,7 +39,7 @@ fn resources(resources: v1::LinuxContainerResources) -> hook::LinuxContainerReso
             .map(|limit| hook::HugepageLimit { page_size: limit.page_size, limit: limit.limit })
             .collect(),
         unified: resources.unified,
-        memory_swap_limit_in_bytes: resources.memory_swap_limit_in_bytes,
+        memory_swap_limit_in_bytes: if swap_is_default { 0 } else { resources.memory_swap_limit_in_bytes },
     }
 }
 
@@ -92,4 +96,25 @@ pub(super) fn container_of_status(answer: v1::ContainerStatusResponse) -> Option
         envs: info.envs,
         stopped: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swap_limit_is_taken_only_if_somebody_chose_it() {
+        let swap = |memory, swap| {
+            resources(v1::LinuxContainerResources {
+                memory_limit_in_bytes: memory,
+                memory_swap_limit_in_bytes: swap,
+                ..Default::default()
+            })
+            .memory_swap_limit_in_bytes
+        };
+        assert_eq!(swap(1 << 30, 1 << 30), 0);
+        assert_eq!(swap(1 << 30, (1 << 30) + 1), (1 << 30) + 1);
+        assert_eq!(swap(1 << 30, 0), 0);
+        assert_eq!(swap(1 << 30, -1), -1);
+    }
 }
