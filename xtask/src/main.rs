@@ -1,6 +1,7 @@
 //! Chores of the repository, run as `cargo xtask COMMAND`.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
@@ -9,7 +10,17 @@ mod tidy;
 
 const USAGE: &str = "usage: cargo xtask gen [--check] | tidy";
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((command, rest)) = arguments.split_first() else { bail!("no command\n{USAGE}") };
     match command.as_str() {

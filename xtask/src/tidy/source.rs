@@ -18,7 +18,7 @@ fn program_lines(file: &TextFile) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// A file that is compiled for tests only, or is a chore of the repository.
-fn is_for_tests(file: &TextFile) -> bool {
+fn is_for_tests(repository: &Repository, file: &TextFile) -> bool {
     let in_folder =
         |name: &str| file.path.contains(&format!("/{name}/")) || file.path.starts_with(&format!("{name}/"));
     file.name() == "tests.rs"
@@ -27,10 +27,23 @@ fn is_for_tests(file: &TextFile) -> bool {
         || in_folder("examples")
         || file.path.starts_with("xtask/")
         || file.path.starts_with("fuzz/")
+        || is_test_module(repository, file)
+}
+
+/// Declared as a module for tests by the crate's root.
+fn is_test_module(repository: &Repository, file: &TextFile) -> bool {
+    let Some((folder, name)) = file.path.rsplit_once('/') else { return false };
+    let declaration = format!(
+        "#[cfg(test)]
+mod {};
+",
+        name.trim_end_matches(".rs")
+    );
+    repository.file(&format!("{folder}/lib.rs")).is_some_and(|root| root.text.contains(&declaration))
 }
 
 fn program_sources(repository: &Repository) -> impl Iterator<Item = &TextFile> {
-    repository.sources().filter(|file| !is_for_tests(file))
+    repository.sources().filter(|file| !is_for_tests(repository, file))
 }
 
 /// Lines of `files` that hold one of `patterns`, each with the message for it.

@@ -185,6 +185,8 @@ fn sources_keep_to_their_places() {
         file("proxy/src/main.rs", "let a = std::env::args();\n"),
         file("proxy/src/b.rs", &format!("// {body}#[cfg(test)]\nmod tests;\n")),
         file("proxy/src/b/tests.rs", body),
+        file("proxy/src/lib.rs", "mod b;\n\n#[cfg(test)]\nmod helpers;\n"),
+        file("proxy/src/helpers.rs", body),
         file("lib/runtime/src/supervisor.rs", "std::thread::Builder::new()\n"),
         file("lib/runtime/src/environment.rs", "std::env::var(\"A\")\n"),
         file("lib/x/src/c.rs", &format!("{keyword} {{ }}\n// {keyword} {{\nlet {keyword}ly = 1;\n")),
