@@ -408,6 +408,7 @@ impl Pipeline {
 
     /// The verdict after all hooks: the edited message, the original, or that there is no time left.
     fn decide(&self, deadline: Option<Instant>, message: &[u8], mut call: CallState) -> Before {
+        self.pass_failpoint("call-before-backend");
         if is_past(deadline) {
             return refuse(call, DEADLINE_EXCEEDED, "context deadline exceeded".to_owned());
         }
