@@ -15,7 +15,7 @@ use koord_intercept::record::{Change, ContainerRecord, PodRecord};
 
 use crate::metrics::Metrics;
 
-pub use order::{OrderGuard, Ordered};
+pub use order::{OrderGuard, Ordered, Waiting};
 
 /// How long the record of a stopped object is kept if its removal is never seen.
 pub const KEEP_STOPPED: Duration = Duration::from_secs(10 * 60);
