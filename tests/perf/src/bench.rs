@@ -127,9 +127,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let program = proxy_program(options)?;
     let mut proxy = None;
     if let Some(program) = &program {
-        let (route, running) = proxy_route(program, &cases, &backend)?;
+        let held = Relay::start("held", &socket("held"), backend.socket())?;
+        let running = Proxy::start(ProxyOptions::new(program).backend(backend.socket()))?;
+        running.wait_ready();
+        let mut route = Route::new("relay", true);
+        let (hold, pass): (Vec<Case>, Vec<Case>) = cases.iter().partition(|case| **case == Case::Hold7k1);
+        route.connect(&pass, &running.place.socket(), Some(running.pid()))?;
+        route.connect(&hold, &socket("held"), Some(held.pid()))?;
         routes.push(route);
-        proxy = Some(running);
+        proxy = Some((running, held));
     }
     routes.push(hyper_route);
     for peer in &options.peer {
@@ -220,15 +226,6 @@ fn peer_route(peer: &str, cases: &[Case], wait: u64) -> anyhow::Result<Route> {
     let mut route = Route::new(name, false);
     route.connect(cases, socket, Some(pid))?;
     Ok(route)
-}
-
-/// The proxy in front of the backend, without hook servers.
-fn proxy_route(program: &Path, cases: &[Case], backend: &Backend) -> anyhow::Result<(Route, Proxy)> {
-    let proxy = Proxy::start(ProxyOptions::new(program).backend(backend.socket()))?;
-    proxy.wait_ready();
-    let mut route = Route::new("relay", false);
-    route.connect(cases, &proxy.place.socket(), Some(proxy.pid()))?;
-    Ok((route, proxy))
 }
 
 /// Resident memory of a relay of this program: idle, and after 1,000 containers were created through it.

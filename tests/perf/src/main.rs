@@ -11,6 +11,7 @@ mod backend;
 mod bench;
 mod echo;
 mod frames;
+mod held;
 mod hyper_relay;
 mod load;
 mod messages;
@@ -38,6 +39,8 @@ enum Command {
     Echo(Sockets),
     /// Relay with hyper's HTTP/2 server and client on one thread.
     Hyper(Sockets),
+    /// The proxy's relay with an interceptor that adds an annotation to pods.
+    Held(Sockets),
     /// Run the proxy under load and faults and look for leaks and failed calls.
     Soak(soak::Options),
     /// Only the backend, for measuring a proxy with other tools.
@@ -63,6 +66,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Run(options) => return bench::run(&options),
         Command::Soak(options) => return soak::run(&options),
         Command::Echo(sockets) => echo::serve(&sockets.listen, &sockets.backend)?,
+        Command::Held(sockets) => held::serve(&sockets.listen, &sockets.backend)?,
         Command::Hyper(sockets) => hyper_relay::serve(&sockets.listen, &sockets.backend)?,
         Command::Backend { listen } => backend::Backend::start(&listen)?.wait(),
     }
