@@ -19,6 +19,7 @@ pub mod wire;
     unused_qualifications,
     unreachable_pub,
     clippy::all,
+    rustdoc::all,
     reason = "generated code"
 )]
 pub mod v1 {
@@ -34,6 +35,7 @@ pub mod v1 {
     unreachable_pub,
     deprecated,
     clippy::all,
+    rustdoc::all,
     reason = "generated code"
 )]
 pub mod v1alpha2 {

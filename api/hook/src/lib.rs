@@ -12,6 +12,7 @@
     unused_qualifications,
     unreachable_pub,
     clippy::all,
+    rustdoc::all,
     reason = "generated code"
 )]
 pub mod v1alpha1 {
