@@ -100,6 +100,8 @@ pub struct RequestHead {
     pub received: Instant,
     /// Identity of the client connection, for logs.
     pub peer: u64,
+    /// How the call is looked at; hooks are asked only while its request waits.
+    pub mode: TapMode,
 }
 
 impl RequestHead {
@@ -283,7 +285,8 @@ impl Pipeline {
 
     fn begin(self: &Arc<Self>, mut held: Held) -> Started {
         let mut turn = None;
-        if held_in_order(held.method) && self.holds(held.method, held.table.hooks()) {
+        let waits = held.head.mode == TapMode::Hold;
+        if waits && held_in_order(held.method) && self.holds(held.method, held.table.hooks()) {
             // An unreadable request is dealt with in `prepare`.
             if let Ok(Subject::Container(id)) = Subject::of(held.method, &held.message) {
                 match self.parts.store.order(id) {
@@ -354,7 +357,9 @@ impl Pipeline {
     /// Does everything that needs no waiting.
     fn prepare(&self, held: Held, may_look_up: MayLookUp) -> Step {
         let method = held.method;
-        let asks = asks(method, held.table.hooks());
+        let waits = held.head.mode == TapMode::Hold;
+        // A registration that came after the request had passed does not apply to it.
+        let asks = waits && asks(method, held.table.hooks());
         let mut call = CallState::unread(held.head.clone());
         let subject = match Subject::of(method, &held.message) {
             Ok(subject) => subject,
@@ -400,7 +405,7 @@ impl Pipeline {
             return Step::Ask(held, call);
         }
         // A container still belongs where its pod was moved to.
-        let holds = self.holds(method, held.table.hooks());
+        let holds = waits && self.holds(method, held.table.hooks());
         call.working = Some(Box::new(working));
         call.order = held.order;
         Step::Done(if holds { self.decide(held.head.deadline(), &held.message, call) } else { pass(call) })

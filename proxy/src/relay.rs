@@ -7,7 +7,6 @@ mod acceptor;
 mod calls;
 mod connection;
 mod dial;
-mod gzip;
 mod interceptor;
 mod mailbox;
 mod socket;

@@ -220,17 +220,24 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
         Some(succession) => succession.serving().await,
         None => {
             let (life, notifier, rebuilt) = (life.clone(), Arc::clone(&notifier), rebuilt(progress.clone()));
+            let token = supervisor.token();
             let _detached = supervisor.spawn_once("start", async move {
-                process::become_ready(&life, Some(&notifier), rebuilt).await;
+                tokio::select! {
+                    () = token.cancelled() => {}
+                    () = process::become_ready(&life, Some(&notifier), rebuilt) => {}
+                }
                 Ok(())
             });
         }
     }
     let (access, mut progress) = (listener.access_copy(config.socket_mode, &backend_path), progress);
+    let token = supervisor.token();
     let _detached = supervisor.spawn_once("socket access", async move {
-        // The sender lives in the failover, which lives as long as the process.
-        let _ = progress.wait_for(|progress| progress.connected).await;
-        access.copy();
+        let connected = progress.wait_for(|progress| progress.connected);
+        tokio::select! {
+            () = token.cancelled() => {}
+            Ok(_) = connected => access.copy(),
+        }
         Ok(())
     });
 

@@ -112,6 +112,7 @@ impl Report {
         }
         let added = self.before + self.after;
         tracing::info!(
+            target: koord_runtime::telemetry::CALL_TARGET,
             method = self.method,
             namespace = self.namespace,
             pod = self.pod,

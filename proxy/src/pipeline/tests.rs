@@ -108,6 +108,7 @@ impl Bed {
             timeout: None,
             received: Instant::now(),
             peer: 1,
+            mode: TapMode::Hold,
         }
     }
 

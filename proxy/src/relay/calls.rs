@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use koord_intercept::compression::{CompressionError, readable};
 use koord_tap::{
     Bypass, Closed, Decision, Encoding, Handler, Head, Mode, Refusal, Request, ResponseEnd, Trailers,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::gzip;
 use super::interceptor::{Begun, Interceptor};
 use super::mailbox::{Mailbox, Message};
 use super::{Cancel, Service, Shared, UNAVAILABLE, spawn};
@@ -167,12 +167,16 @@ impl<I: Interceptor> Calls<I> {
 
     /// The message of a request, decompressed where we can.
     fn message(call: &Call<I::Call>, request: Request<'_>, limit: usize) -> Result<Vec<u8>, BypassReason> {
-        match (request.compressed, call.encoding) {
-            (false, _) => Ok(request.payload.to_vec()),
-            (true, Encoding::Gzip) => {
-                gzip::decompress(request.payload, limit).map_err(|_| BypassReason::Decode)
-            }
-            (true, _) => Err(BypassReason::Encoding),
+        let encoding = match call.encoding {
+            Encoding::Identity => None,
+            Encoding::Gzip => Some("gzip"),
+            Encoding::Other => Some("other"),
+        };
+        match readable(request.compressed, encoding, request.payload, limit) {
+            Ok(message) => Ok(message.into_owned()),
+            Err(CompressionError::Unsupported { .. }) => Err(BypassReason::Encoding),
+            Err(CompressionError::TooLarge { .. }) => Err(BypassReason::Size),
+            Err(CompressionError::Damaged(_)) => Err(BypassReason::Decode),
         }
     }
 
@@ -238,6 +242,7 @@ impl<I: Interceptor> Handler for Calls<I> {
             timeout: call.timeout,
             received: call.opened,
             peer: self.connection,
+            mode: if call.kind == CallKind::Hooked { TapMode::Hold } else { TapMode::Observe },
         };
         let interceptor = &self.shared.interceptor;
         match catch_unwind(AssertUnwindSafe(|| interceptor.start(head, message))) {

@@ -68,6 +68,7 @@ impl<I: Interceptor> Connection<I> {
             (Some(image), Some(Service::Image)) => image.clone(),
             _ => options.backend.clone(),
         };
+        let name = if service == Some(Service::Image) { "image" } else { "runtime" };
         let backend = match dial::connect(
             &backend_path,
             &self.client,
@@ -77,7 +78,6 @@ impl<I: Interceptor> Connection<I> {
             None => return,
             Some(Ok(backend)) => backend,
             Some(Err(error)) => {
-                let name = if service == Some(Service::Image) { "image" } else { "runtime" };
                 self.shared.metrics.backend_connected(name, false);
                 tracing::debug!(connection = self.id, %error, "backend not reachable: calls are answered UNAVAILABLE");
                 // A client that does not take the answer has gone.
@@ -85,6 +85,7 @@ impl<I: Interceptor> Connection<I> {
                 return;
             }
         };
+        self.shared.metrics.backend_connected(name, true);
         if self.shared.backend_lost.swap(false, Ordering::Relaxed) {
             self.shared.metrics.backend_reconnects().inc();
         }

@@ -233,7 +233,7 @@ mod tests {
                 prop_assert!(level.to_backend - level.queued - level.client <= 0);
             }
             // Everything flows off and the runtime reads it all.
-            for _ in 0..1000 {
+            for _ in 0..10_000_000 {
                 let n = level.queued.min(level.to_backend);
                 level.send(n); sent += n;
                 let n = sent + window - allowed;
