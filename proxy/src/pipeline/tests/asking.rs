@@ -200,3 +200,14 @@ async fn other_paths_pass() {
         Started::Ready(Before { verdict: Verdict::Forward, .. })
     ));
 }
+
+#[tokio::test]
+async fn a_registration_that_comes_while_a_request_passes_does_not_apply_to_it() {
+    let bed = Bed::new();
+    let server = bed.serve("h", |_, _| Reply::Messages(vec![bytes(RUN_ANSWER)]));
+    bed.register([bed.server("h", r#""PreRunPodSandbox""#, r#","failure-policy":"Fail""#)]);
+    let head = RequestHead { mode: TapMode::Observe, ..Bed::head("RunPodSandbox") };
+    let started = bed.pipeline.start(head, bytes(RUN));
+    assert!(matches!(started, Started::Ready(Before { verdict: Verdict::Forward, .. })), "{started:?}");
+    assert!(server.seen().is_empty());
+}
