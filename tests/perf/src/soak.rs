@@ -38,6 +38,11 @@ pub(crate) struct Options {
     callers: u32,
 }
 
+/// Kinds of turns.
+const TURNS: usize = 10;
+/// The turn in which the runtime restarts, and the next, in which the last of its victims may report.
+const RUNTIME_RESTARTS: [usize; 2] = [5, 6];
+
 /// What the callers share.
 #[derive(Debug, Default)]
 struct Shared {
@@ -86,6 +91,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
             "a caller gave up: {:?}",
             give_up(callers)
         );
+        let excused = shared.unavailable.load(Ordering::SeqCst);
         disturb(turn, &mut proxy, &mut runtime, &mut hooks)?;
         let before = shared.calls.load(Ordering::SeqCst);
         let limit = Instant::now() + Duration::from_secs(60);
@@ -98,6 +104,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
             );
             thread::sleep(Duration::from_millis(5));
         }
+        let unavailable = shared.unavailable.load(Ordering::SeqCst) - excused;
+        ensure!(
+            unavailable == 0 || RUNTIME_RESTARTS.contains(&(turn % TURNS)),
+            "{unavailable} calls ended UNAVAILABLE in turn {turn}, in which the runtime was there\n{}",
+            tail(&proxy)
+        );
         runtime.forget_calls();
         hooks.server().forget_calls();
         samples.push(sample(&proxy)?);
@@ -131,7 +143,7 @@ fn disturb(
     hooks: &mut FakeHookServer,
 ) -> anyhow::Result<()> {
     let directory = proxy.place.hooks();
-    match turn % 10 {
+    match turn % TURNS {
         0 => {
             hooks.listen()?;
             hooks.script(Script::Echo);
