@@ -3,10 +3,14 @@
 import http.client
 import json
 import pathlib
+import re
 import socket
 
 from .layout import program
 from .process import Process
+
+_SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -67,10 +71,16 @@ class Proxy:
         """A JSON answer of the admin socket."""
         return json.loads(self.ask(path)[1])
 
-    def metric(self, name):
-        """The sum of all samples of a metric of the proxy."""
-        total = 0.0
-        for line in self.ask("/metrics")[1].splitlines():
-            if line.split("{")[0].split(" ")[0] == f"koord_runtime_proxy_{name}":
-                total += float(line.rsplit(" ", 1)[1])
-        return total
+    def metric(self, name, **labels):
+        """The sum of all samples of a metric of the proxy that have these labels."""
+        return sum_of_samples(self.ask("/metrics")[1], f"koord_runtime_proxy_{name}", labels)
+
+
+def sum_of_samples(text, name, labels):
+    """The sum of the samples of one metric in Prometheus text."""
+    total = 0.0
+    for line in text.splitlines():
+        found = _SAMPLE.fullmatch(line)
+        if found and found.group(1) == name and labels.items() <= dict(_LABEL.findall(found.group(2) or "")).items():
+            total += float(found.group(3))
+    return total

@@ -12,7 +12,7 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS / "beds"))
-from bed import cgroups, images, steps, tools  # noqa: E402
+from bed import cgroups, images, proxy, steps, tools  # noqa: E402
 
 
 def load(path):
@@ -89,6 +89,24 @@ class Reports(unittest.TestCase):
             results, reasons = load(TESTS / "conformance" / "critest").read_report(out)
         self.assertEqual(results, ["failed (BeforeSuite)", "failed group b", "passed group a", "skipped group d"])
         self.assertIn("failed group b\n    y.go:7: no good", reasons)
+
+
+class Metrics(unittest.TestCase):
+    """Samples of the proxy, and whether a mode met what it is about."""
+
+    def test_samples_are_summed_by_label(self):
+        text = '# TYPE x counter\nx{a="1",b="q\\"}"} 2\nx{a="2"} 3.5\nxy{a="1"} 7\nx_total 9\n'
+        self.assertEqual(proxy.sum_of_samples(text, "x", {}), 5.5)
+        self.assertEqual(proxy.sum_of_samples(text, "x", {"a": "1"}), 2)
+        self.assertEqual(proxy.sum_of_samples(text, "x", {"a": "3"}), 0)
+        self.assertEqual(proxy.sum_of_samples(text, "x_total", {}), 9)
+
+    def test_a_mode_must_meet_its_hooks(self):
+        untested = load(TESTS / "conformance" / "critest").untested
+        good, bad = {"hooks_ok": 5, "hook_calls_received": 5}, {"hooks_error": 2}
+        self.assertEqual([untested("a", {}), untested("b", good), untested("c", bad), untested("d", {**good, **bad})], [""] * 4)
+        for mode, facts in (("a", bad), ("b", {**good, **bad}), ("b", {**good, "hook_calls_received": 4}), ("c", good), ("c", {}), ("d", good), ("d", bad)):
+            self.assertNotEqual(untested(mode, facts), "", (mode, facts))
 
 
 class Counts(unittest.TestCase):
