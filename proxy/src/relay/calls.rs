@@ -1,6 +1,6 @@
 //! The calls of one connection: between the tap and the interceptor, with their books.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 /// Paths whose metric handles are kept per connection.
 const MAX_CACHED_METHODS: usize = 128;
+/// Counters kept per method: all codes of gRPC in two kinds.
+const MAX_CACHED_COUNTERS: usize = 34;
 
 /// One call.
 pub(super) struct Call<C> {
@@ -58,6 +60,8 @@ struct Method {
     total: Histogram,
     /// Of calls that a hook may change.
     phases: Option<[Histogram; 4]>,
+    /// Its counters by status and kind, as far as they have been used: a few.
+    counters: RefCell<Vec<(u32, CallKind, Counter)>>,
 }
 
 /// The tap's [`Handler`] for one connection.
@@ -67,8 +71,7 @@ pub(super) struct Calls<I: Interceptor> {
     mailbox: Arc<Mailbox<I::Call>>,
     /// The service this connection is bound to, where the two have backends of their own.
     service: Option<Service>,
-    methods: HashMap<Rc<str>, Rc<Method>>,
-    counters: HashMap<(Rc<str>, u32, CallKind), Counter>,
+    methods: foldhash::HashMap<Rc<str>, Rc<Method>>,
 }
 
 impl<I: Interceptor> Calls<I> {
@@ -78,7 +81,7 @@ impl<I: Interceptor> Calls<I> {
         mailbox: Arc<Mailbox<I::Call>>,
         service: Option<Service>,
     ) -> Self {
-        Self { connection, shared, mailbox, service, methods: HashMap::new(), counters: HashMap::new() }
+        Self { connection, shared, mailbox, service, methods: foldhash::HashMap::default() }
     }
 
     fn method(&mut self, path: &str) -> (Rc<str>, Rc<Method>) {
@@ -95,6 +98,7 @@ impl<I: Interceptor> Calls<I> {
             name: name.to_owned(),
             total: phase(Phase::Total),
             phases: intercepted.then(|| [Phase::Pre, Phase::Backend, Phase::Post, Phase::Added].map(phase)),
+            counters: RefCell::default(),
         });
         let path: Rc<str> = Rc::from(path);
         if self.methods.len() < MAX_CACHED_METHODS {
@@ -103,17 +107,18 @@ impl<I: Interceptor> Calls<I> {
         (path, method)
     }
 
-    fn count(&mut self, call: &Call<I::Call>, code: u32) {
-        let key = (Rc::clone(&call.path), code, call.kind);
-        if let Some(counter) = self.counters.get(&key) {
+    fn count(&self, call: &Call<I::Call>, code: u32) {
+        let mut counters = call.method.counters.borrow_mut();
+        if let Some((_, _, counter)) = counters.iter().find(|(of, kind, _)| (*of, *kind) == (code, call.kind))
+        {
             counter.inc();
             return;
         }
         let counter =
             self.shared.metrics.cri_requests(&call.method.service, &call.method.name, code, call.kind);
         counter.inc();
-        if self.counters.len() < 4 * MAX_CACHED_METHODS {
-            self.counters.insert(key, counter);
+        if counters.len() < MAX_CACHED_COUNTERS {
+            counters.push((code, call.kind, counter));
         }
     }
 

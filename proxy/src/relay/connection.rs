@@ -19,7 +19,7 @@ use super::socket::{Backlog, send};
 use super::{LAST_OCTETS, Service, Shared, UNAVAILABLE, dial};
 
 /// Octets read at once.
-const READ_SIZE: usize = 64 * 1024;
+const READ_SIZE: usize = 256 * 1024;
 /// Most octets of ours that may wait for a client that does not read; then its requests are no longer read.
 const MAX_OWN_BACKLOG: usize = 1 << 20;
 

@@ -6,7 +6,7 @@ mod reader;
 mod stream;
 mod up;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::call::{
     Bypass, Closed, Decision, Handler, Refusal, ResponseEnd, Trailers, Verdict, only_message, with_prefix,
@@ -82,7 +82,7 @@ pub struct Tap<C> {
     /// Connection-level flow control from client to runtime.
     connection: Level,
     window: InitialWindow,
-    streams: HashMap<u32, Stream<C>>,
+    streams: foldhash::HashMap<u32, Stream<C>>,
     refused: VecDeque<u32>,
     /// Streams whose request is still being collected.
     collecting: usize,
@@ -119,7 +119,7 @@ impl<C> Tap<C> {
             down: Down::new(options.greeted),
             connection: Level::new(DEFAULT_WINDOW),
             window: InitialWindow::default(),
-            streams: HashMap::new(),
+            streams: foldhash::HashMap::default(),
             refused: VecDeque::new(),
             collecting: 0,
             held: 0,
@@ -217,7 +217,15 @@ impl<C> Tap<C> {
         out: &mut Outputs,
         handler: &mut impl Handler<Call = C>,
     ) -> bool {
-        let can_tell = !self.blind && self.down.at_boundary() && self.down.started;
+        let can_tell = !self.blind && self.down.at_boundary();
+        if can_tell && !self.down.started {
+            // The runtime has gone before its first octet: its part of the greeting is ours to give.
+            self.down.started = true;
+            let mut greeting = Vec::new();
+            frame::push_frame(&mut greeting, kind::SETTINGS, 0, 0, &[]);
+            greeting.append(&mut self.down.pending);
+            self.down.pending = greeting;
+        }
         let mut open: Vec<u32> = self.streams.keys().copied().collect();
         open.sort_unstable();
         for stream in open {
