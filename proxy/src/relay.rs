@@ -42,7 +42,11 @@ enum Service {
 
 impl Service {
     fn of(path: &str) -> Self {
-        if IMAGE_SERVICES.iter().any(|service| path.starts_with(service)) { Self::Image } else { Self::Runtime }
+        if IMAGE_SERVICES.iter().any(|service| path.starts_with(service)) {
+            Self::Image
+        } else {
+            Self::Runtime
+        }
     }
 }
 

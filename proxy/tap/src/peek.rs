@@ -36,7 +36,9 @@ pub fn first_path(octets: &[u8]) -> Peek {
         rest = &rest[HEADER_LEN + frame.length..];
         match frame.kind {
             kind::HEADERS => {
-                let Some(fragment) = crate::tap::headers_fragment(frame, payload) else { return Peek::Unreadable };
+                let Some(fragment) = crate::tap::headers_fragment(frame, payload) else {
+                    return Peek::Unreadable;
+                };
                 block.extend_from_slice(fragment);
                 in_block = true;
             }

@@ -16,8 +16,8 @@ use crate::frame::{self, DEFAULT_WINDOW, MIN_MAX_FRAME_SIZE, error_code, flag, k
 use crate::hpack;
 use crate::out::Outputs;
 use down::Down;
-pub(crate) use reader::headers_fragment;
 use queue::Entry;
+pub(crate) use reader::headers_fragment;
 use stream::{HeldTrailers, Stream, Tapped};
 use up::Up;
 

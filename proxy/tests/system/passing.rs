@@ -303,3 +303,45 @@ fn services_outside_the_list_are_refused() {
     client.cri("Version", b"").expect_ok();
     assert_eq!(field(&refused.head, ":status"), Some(&b"200"[..]));
 }
+
+/// `--remote-image-service-endpoint`: the first call of a connection chooses its backend.
+#[test]
+fn an_image_service_may_have_a_backend_of_its_own() {
+    let place = Place::new().unwrap();
+    let image_socket = place.path("image.sock");
+    let runtime = FakeRuntime::start(
+        place.backend(),
+        unary(|call, _| match call.method() {
+            "Version" => Reply::ok(*b"\x0a\x07runtime"),
+            _ => Reply::ok([]),
+        }),
+    )
+    .unwrap();
+    let mut images = FakeRuntime::start(&image_socket, unary(|_, _| Reply::ok(*b"\x0a\x05image"))).unwrap();
+    let endpoint = format!("unix://{}", image_socket.display());
+    let flags = options().flag("--remote-image-service-endpoint", &endpoint).flag("--backend-wait", "300ms");
+    let proxy = Proxy::start_in(place, flags).unwrap();
+    proxy.wait_ready();
+    let list = CallHead::new("/runtime.v1.ImageService/ListImages");
+
+    let client = proxy.client();
+    for _ in 0..3 {
+        assert_eq!(client.call(&list, b"").expect_ok(), b"\x0a\x05image");
+    }
+    let elsewhere = client.cri("Version", b"");
+    assert_eq!(elsewhere.status(), Some(14), "{elsewhere:?}");
+    assert_eq!(client.call(&list, b"").expect_ok(), b"\x0a\x05image");
+    assert_eq!((images.calls_of("ListImages").len(), images.calls_of("Version").len()), (4, 0));
+
+    let client = proxy.client();
+    assert_eq!(client.cri("Version", b"").expect_ok(), b"\x0a\x07runtime");
+    assert_eq!(client.call(&list, b"").status(), Some(14));
+    assert_eq!(client.cri("Version", b"").expect_ok(), b"\x0a\x07runtime");
+    assert_eq!(runtime.calls_of("ListImages").len(), 0);
+
+    images.kill();
+    let answer = proxy.client().call(&list, b"");
+    assert_eq!(answer.status(), Some(14), "{answer:?}");
+    assert!(answer.status_message().contains("image.sock"), "{answer:?}");
+    proxy.client().cri("Version", b"").expect_ok();
+}
