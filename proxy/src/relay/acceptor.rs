@@ -18,6 +18,8 @@ use crate::peer::PeerRule;
 
 /// Client connections at a time. A node has a handful; past this something is wrong, and more threads would make it worse.
 const MAX_CONNECTIONS: usize = 4096;
+/// Requests are decoded on these stacks, up to 64 levels deep.
+const CONNECTION_THREAD: ThreadOptions = ThreadOptions { stack_bytes: 512 * 1024, essential: false };
 /// Pause when the process is out of descriptors or threads.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
@@ -182,7 +184,7 @@ fn serve<I: Interceptor>(relay: &Relay<I>, client: std::os::unix::net::UnixStrea
     shared.open.send_modify(|open| *open += 1);
     let registered = Registered { relay: relay.clone(), id };
     let thread_mailbox = Arc::clone(&mailbox);
-    let started = shared.supervisor.thread("connection", ThreadOptions::default(), move |_token| {
+    let started = shared.supervisor.thread("connection", CONNECTION_THREAD, move |_token| {
         let shared = Arc::clone(&registered.relay.shared);
         Connection::new(id, shared, client, thread_mailbox).run();
         drop(registered);

@@ -297,7 +297,7 @@ impl<C> Tap<C> {
         self.connection.change(before, after);
         state.level(&self.window, |level| level.change(before, after));
         if (state.client_ended || !octets.is_empty())
-            && self.up.queue.push_data(stream, &octets, state.client_ended)
+            && self.up.queue.push_data(stream, octets.into(), state.client_ended)
         {
             state.queued_entries += 1;
         }

@@ -1,5 +1,6 @@
 //! What waits for the runtime's credit on its way from the client: in order per stream, and nothing past a barrier.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 /// One waiting piece.
@@ -49,17 +50,17 @@ impl Queue {
     }
 
     /// Appends DATA; joins the last entry where that is the same stream's. Says whether a new entry was made.
-    pub(super) fn push_data(&mut self, stream: u32, octets: &[u8], end_stream: bool) -> bool {
+    pub(super) fn push_data(&mut self, stream: u32, octets: Cow<'_, [u8]>, end_stream: bool) -> bool {
         if let Some(Entry::Data { stream: last, octets: waiting, end_stream: end, .. }) =
             self.entries.back_mut()
             && *last == stream
             && !*end
         {
-            waiting.extend_from_slice(octets);
+            waiting.extend_from_slice(&octets);
             *end = end_stream;
             return false;
         }
-        self.entries.push_back(Entry::Data { stream, octets: octets.to_vec(), sent: 0, end_stream });
+        self.entries.push_back(Entry::Data { stream, octets: octets.into_owned(), sent: 0, end_stream });
         true
     }
 

@@ -1,5 +1,7 @@
 //! From the client to the runtime.
 
+use std::borrow::Cow;
+
 use super::queue::Queue;
 use super::reader::{Data, HeaderAt, Payload, Reader, headers_fragment};
 use super::stream::{OwnedField, Stream, Tapped};
@@ -276,7 +278,7 @@ impl<C> Tap<C> {
                     }
                     if !data.is_empty() {
                         self.up.unqueued -= data.len();
-                        if self.up.queue.push_data(stream, &input[data], false) {
+                        if self.up.queue.push_data(stream, (&input[data]).into(), false) {
                             state.queued_entries += 1;
                         }
                     }
@@ -339,7 +341,7 @@ impl<C> Tap<C> {
                 if !kept && !end && unqueued > 0 {
                     frame::push_window_update(&mut self.down.pending, frame.stream, unqueued);
                 }
-                if end && self.up.queue.push_data(frame.stream, &[], true) {
+                if end && self.up.queue.push_data(frame.stream, Cow::default(), true) {
                     state.queued_entries += 1;
                 }
                 self.settle(Some(frame.stream));
