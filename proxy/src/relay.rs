@@ -1,7 +1,7 @@
 //! The relay between clients and the runtime: one thread and one connection to the runtime per client connection.
 //!
 //! Octets go through a [`koord_tap::Tap`]; calls that the [`Interceptor`] wants to see are handed to it. Its asynchronous
-//! work runs on the async runtime and comes back to the connection's thread through a [`Mailbox`].
+//! work runs on the async runtime and comes back to the connection's thread through a mailbox.
 
 mod acceptor;
 mod calls;
