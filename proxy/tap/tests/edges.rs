@@ -249,3 +249,26 @@ fn a_drain_is_over_when_the_client_has_confirmed_and_its_calls_have_ended() {
     assert!(bed.tap.drained());
     assert_eq!(bed.decider.closed, [(1, Closed::Answered(None))]);
 }
+
+#[test]
+fn a_frame_inside_a_header_block_ends_the_tap_and_nothing_else() {
+    let mut bed = Bed::opened(Mode::Hold, &[]);
+    bed.refuse(1);
+    bed.up.clear();
+    let block = path("/s/m");
+    let mut octets = Vec::new();
+    push_header_block(&mut octets, 3, &block, false);
+    push_frame(&mut octets, kind::DATA, 0, 3, &[0, 0, 0]);
+    bed.client(&octets);
+    let held = bed.up.len();
+    let mut octets = Vec::new();
+    push_frame(&mut octets, kind::HEADERS, 0, 5, &block[..2]);
+    push_frame(&mut octets, kind::DATA, 0, 3, &[0, 1]);
+    push_frame(&mut octets, kind::CONTINUATION, flag::END_HEADERS, 5, &block[2..]);
+    bed.client(&octets);
+    assert!(bed.tap.untapped() && bed.tap.broken().is_none());
+    // Stream 3's DATA stays held; the rest is the runtime's to judge.
+    let passed: Vec<_> =
+        frames(&bed.up[held..]).iter().map(|(frame, _)| (frame.kind, frame.stream)).collect();
+    assert_eq!(passed, [(kind::HEADERS, 5), (kind::CONTINUATION, 5)]);
+}

@@ -1,6 +1,6 @@
 //! From the runtime to the client.
 
-use super::reader::{Data, HeaderAt, Payload, Reader, headers_fragment};
+use super::reader::{Block, Data, HeaderAt, Payload, Reader, WholeBlock};
 use super::stream::OwnedField;
 use super::*;
 
@@ -16,8 +16,7 @@ pub(super) struct Down {
     pub hpack_lost: bool,
     /// The runtime's SETTINGS have passed: other frames may follow.
     pub started: bool,
-    block: Vec<u8>,
-    block_head: Option<frame::FrameHeader>,
+    block: Block,
     /// Blocks are no longer passed as they come, since the client has missed or will miss one: they are rewritten
     /// without use of any table.
     rewriting: bool,
@@ -40,8 +39,7 @@ impl Down {
             decoder: hpack::Decoder::default(),
             hpack_lost: false,
             started,
-            block: Vec::new(),
-            block_head: None,
+            block: Block::default(),
             rewriting: false,
             held_trailers: 0,
             pending: Vec::new(),
@@ -55,7 +53,7 @@ impl Down {
     pub(super) fn at_boundary(&self) -> bool {
         let passing = self.reader.in_payload
             && matches!(self.reader.payload, Payload::Pass | Payload::PassBlock | Payload::Data(Data::Copy));
-        let block_open = self.block_head.is_some() && self.reader.payload != Payload::CollectBlock;
+        let block_open = self.block.is_passing();
         !passing && !block_open
     }
 
@@ -163,6 +161,13 @@ impl<C> Tap<C> {
 
     fn backend_frame(&mut self, source: HeaderAt, out: &mut Outputs) {
         let frame = self.down.reader.frame;
+        if self.down.block.is_open() && frame.kind != kind::CONTINUATION {
+            // A connection error that is the client's to name.
+            self.down.hpack_lost = true;
+            if self.down.block.interrupt() {
+                self.broken = Some(Broken::HeaderBlock);
+            }
+        }
         let payload = match frame.kind {
             kind::DATA if self.is_refused(frame.stream) => Payload::Drop,
             kind::DATA => match self.streams.get(&frame.stream) {
@@ -170,8 +175,6 @@ impl<C> Tap<C> {
                 _ => Payload::Pass,
             },
             kind::HEADERS => {
-                self.down.block_head = Some(frame);
-                self.down.block.clear();
                 if self.down.held_trailers > 0 {
                     self.down.rewriting = true;
                 }
@@ -180,13 +183,12 @@ impl<C> Tap<C> {
                         .streams
                         .get(&frame.stream)
                         .is_some_and(|state| !matches!(state.tapped, Tapped::No));
-                if self.down.rewriting || may_hold || self.is_refused(frame.stream) {
-                    Payload::CollectBlock
-                } else {
-                    Payload::PassBlock
-                }
+                let withhold = self.down.rewriting || may_hold || self.is_refused(frame.stream);
+                let payload = if withhold { Payload::CollectBlock } else { Payload::PassBlock };
+                self.down.block.begin(frame, payload);
+                payload
             }
-            kind::CONTINUATION if self.down.block_head.is_some() => self.down.reader.payload,
+            kind::CONTINUATION => self.down.block.continued().unwrap_or(Payload::Pass),
             kind::PUSH_PROMISE => {
                 // No gRPC client allows these; their header block goes by unread.
                 self.down.hpack_lost = true;
@@ -221,7 +223,7 @@ impl<C> Tap<C> {
             Payload::PassBlock => {
                 self.down.reader.collected.extend_from_slice(&input[chunk.clone()]);
                 out.to_client.pass(chunk);
-                if self.down.block.len() + self.down.reader.collected.len() > self.options.max_header_block {
+                if self.down.block.kept(&self.down.reader) > self.options.max_header_block {
                     self.down.hpack_lost = true;
                     self.down.reader.collected.clear();
                 }
@@ -246,7 +248,7 @@ impl<C> Tap<C> {
     fn backend_frame_end(&mut self, out: &mut Outputs, handler: &mut impl Handler<Call = C>) {
         let frame = self.down.reader.frame;
         match self.down.reader.payload {
-            Payload::PassBlock | Payload::CollectBlock => self.backend_block_part(frame, out, handler),
+            Payload::PassBlock | Payload::CollectBlock => self.backend_block_part(out, handler),
             Payload::Collect => self.backend_control(frame, out, handler),
             Payload::Drop if frame.kind == kind::DATA && frame.length > 0 => {
                 // The client never sees it, so it will not give this credit back.
@@ -266,39 +268,12 @@ impl<C> Tap<C> {
         }
     }
 
-    fn backend_block_part(
-        &mut self,
-        frame: frame::FrameHeader,
-        out: &mut Outputs,
-        handler: &mut impl Handler<Call = C>,
-    ) {
-        let collected = std::mem::take(&mut self.down.reader.collected);
-        let withheld = self.down.reader.payload == Payload::CollectBlock;
-        let payload =
-            if withheld { collected.get(collected.len() - frame.length..) } else { Some(&collected[..]) };
-        let fragment = match (frame.kind, payload) {
-            (kind::HEADERS, Some(payload)) => headers_fragment(frame, payload),
-            (_, payload) => payload,
-        };
-        match fragment {
-            Some(fragment) if self.down.block.len() + fragment.len() <= self.options.max_header_block => {
-                self.down.block.extend_from_slice(fragment);
-            }
-            _ => self.down.hpack_lost = true,
-        }
-        if !frame.has(flag::END_HEADERS) {
-            if withheld {
-                self.down.reader.collected = collected;
-            }
-            return;
-        }
-        let block = std::mem::take(&mut self.down.block);
-        let head = self.down.block_head.take().unwrap_or(frame);
-        self.backend_headers(head, &block, withheld.then_some(collected), out, handler);
-        self.down.block = block;
-        self.down.block.clear();
-        if self.down.block.capacity() > MIN_MAX_FRAME_SIZE {
-            self.down.block = Vec::new();
+    fn backend_block_part(&mut self, out: &mut Outputs, handler: &mut impl Handler<Call = C>) {
+        let (whole, followed) = self.down.block.part(&mut self.down.reader, self.options.max_header_block);
+        self.down.hpack_lost |= followed.is_err();
+        if let Some(WholeBlock { frame, fragments, withheld }) = whole {
+            self.backend_headers(frame, &fragments, withheld, out, handler);
+            self.down.block.reuse(fragments);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::frame::{FrameHeader, HEADER_LEN, flag};
+use crate::frame::{FrameHeader, HEADER_LEN, MIN_MAX_FRAME_SIZE, flag, kind};
 
 /// What happens with the payload of the frame being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +119,103 @@ impl Reader {
         };
         let data_left = left.saturating_sub(padding);
         chunk.start..chunk.end.min(chunk.start + data_left)
+    }
+}
+
+/// The header block being read, if one is.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    head: Option<FrameHeader>,
+    withheld: bool,
+    fragments: Vec<u8>,
+}
+
+/// A whole header block.
+#[derive(Debug)]
+pub(super) struct WholeBlock {
+    /// Its HEADERS frame.
+    pub frame: FrameHeader,
+    /// Its fragments, joined.
+    pub fragments: Vec<u8>,
+    /// Its frames, where they have not been passed on.
+    pub withheld: Option<Vec<u8>>,
+}
+
+/// A header block cannot be followed.
+#[derive(Debug)]
+pub(super) struct BlockLost;
+
+impl Block {
+    /// A HEADERS frame begins; its frames pass or are withheld.
+    pub(super) fn begin(&mut self, frame: FrameHeader, payload: Payload) {
+        self.head = Some(frame);
+        self.withheld = payload == Payload::CollectBlock;
+        self.fragments.clear();
+    }
+
+    /// Whether frames of a block are still to come.
+    pub(super) fn is_open(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// Whether a block is open that is being passed on: nothing may be put in.
+    pub(super) fn is_passing(&self) -> bool {
+        self.head.is_some() && !self.withheld
+    }
+
+    /// What happens with a CONTINUATION frame; `None` where it continues nothing.
+    pub(super) fn continued(&self) -> Option<Payload> {
+        self.head.map(|_| if self.withheld { Payload::CollectBlock } else { Payload::PassBlock })
+    }
+
+    /// Another frame came inside the block: there is no block any more. Says whether frames were withheld.
+    pub(super) fn interrupt(&mut self) -> bool {
+        self.head = None;
+        std::mem::take(&mut self.withheld)
+    }
+
+    /// Octets kept of the block, the frame being read included.
+    pub(super) fn kept(&self, reader: &Reader) -> usize {
+        self.fragments.len() + reader.collected.len()
+    }
+
+    /// A HEADERS or CONTINUATION frame is whole, its payload (of a withheld block: all frames so far) in the reader. Gives
+    /// the block when it ends, and whether it can be followed: fragments beyond `limit` octets are not kept.
+    pub(super) fn part(
+        &mut self,
+        reader: &mut Reader,
+        limit: usize,
+    ) -> (Option<WholeBlock>, Result<(), BlockLost>) {
+        let frame = reader.frame;
+        let collected = std::mem::take(&mut reader.collected);
+        let start = if self.withheld { collected.len().saturating_sub(frame.length) } else { 0 };
+        let payload = &collected[start..];
+        let fragment =
+            if frame.kind == kind::HEADERS { headers_fragment(frame, payload) } else { Some(payload) };
+        let followed = match fragment {
+            Some(fragment) if self.fragments.len() + fragment.len() <= limit => {
+                self.fragments.extend_from_slice(fragment);
+                Ok(())
+            }
+            _ => Err(BlockLost),
+        };
+        if !frame.has(flag::END_HEADERS) {
+            if self.withheld {
+                reader.collected = collected;
+            }
+            return (None, followed);
+        }
+        let withheld = self.withheld.then_some(collected);
+        let head = self.head.take().unwrap_or(frame);
+        let fragments = std::mem::take(&mut self.fragments);
+        (Some(WholeBlock { frame: head, fragments, withheld }), followed)
+    }
+
+    /// Takes the memory of a block back for the next one.
+    pub(super) fn reuse(&mut self, mut fragments: Vec<u8>) {
+        fragments.clear();
+        fragments.shrink_to(MIN_MAX_FRAME_SIZE);
+        self.fragments = fragments;
     }
 }
 

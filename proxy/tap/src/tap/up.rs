@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::queue::Queue;
-use super::reader::{Data, HeaderAt, Payload, Reader, headers_fragment};
+use super::reader::{Block, Data, HeaderAt, Payload, Reader, WholeBlock};
 use super::stream::{OwnedField, Stream, Tapped};
 use super::*;
 use crate::call::{Encoding, Head, Mode, parse_timeout};
@@ -22,10 +22,7 @@ pub(super) struct Up {
     decoder: hpack::Decoder,
     /// Header compression can no longer be followed: no new calls are tapped.
     pub hpack_lost: bool,
-    /// Fragments of the header block being read.
-    block: Vec<u8>,
-    /// The HEADERS frame whose block is being read.
-    block_head: Option<frame::FrameHeader>,
+    block: Block,
     pub queue: Queue,
     /// Frames of our own that wait for the end of the frame being passed.
     pub pending: Vec<u8>,
@@ -40,8 +37,7 @@ impl Up {
             preface: 0,
             decoder: hpack::Decoder::default(),
             hpack_lost: false,
-            block: Vec::new(),
-            block_head: None,
+            block: Block::default(),
             queue: Queue::default(),
             pending: Vec::new(),
             unqueued: 0,
@@ -52,7 +48,7 @@ impl Up {
     pub(super) fn at_boundary(&self) -> bool {
         let passing = self.reader.in_payload
             && matches!(self.reader.payload, Payload::Pass | Payload::PassBlock | Payload::Data(Data::Copy));
-        let block_open = self.block_head.is_some() && self.reader.payload != Payload::CollectBlock;
+        let block_open = self.block.is_passing();
         self.preface == PREFACE.len() && !passing && !block_open
     }
 }
@@ -96,14 +92,21 @@ impl<C> Tap<C> {
     /// A frame header is complete: decides what happens with the frame.
     fn client_frame(&mut self, source: HeaderAt, out: &mut Outputs, handler: &mut impl Handler<Call = C>) {
         let frame = self.up.reader.frame;
+        if self.up.block.is_open() && frame.kind != kind::CONTINUATION {
+            // A connection error that is the runtime's to name.
+            self.up.hpack_lost = true;
+            if self.up.block.interrupt() {
+                self.broken = Some(Broken::HeaderBlock);
+            }
+        }
         let payload = match frame.kind {
             kind::DATA => self.client_data(frame, handler),
             kind::HEADERS => {
-                self.up.block_head = Some(frame);
-                self.up.block.clear();
-                self.client_block(frame, handler, out)
+                let payload = self.client_block(frame, handler, out);
+                self.up.block.begin(frame, payload);
+                payload
             }
-            kind::CONTINUATION if self.up.block_head.is_some() => self.up.reader.payload,
+            kind::CONTINUATION => self.up.block.continued().unwrap_or(Payload::Pass),
             kind::WINDOW_UPDATE if self.is_refused(frame.stream) => Payload::Drop,
             // It may overtake: it only lets answers flow.
             kind::WINDOW_UPDATE if frame.stream <= self.last_passed => Payload::Pass,
@@ -199,11 +202,9 @@ impl<C> Tap<C> {
         {
             // Request trailers: such a call is nobody's of ours.
             self.bypass(frame.stream, Bypass::Framing, handler);
-            self.up.block_head = None;
             self.up.reader.in_payload = false;
             self.pump(out);
             self.up.reader.in_payload = true;
-            self.up.block_head = Some(frame);
         }
         let queued = self.streams.get(&frame.stream).is_some_and(|state| state.queued_entries > 0);
         if self.options.withhold_headers
@@ -230,7 +231,7 @@ impl<C> Tap<C> {
             Payload::PassBlock => {
                 self.up.reader.collected.extend_from_slice(&input[chunk.clone()]);
                 out.to_backend.pass(chunk);
-                if self.up.block.len() + self.up.reader.collected.len() > self.options.max_header_block {
+                if self.up.block.kept(&self.up.reader) > self.options.max_header_block {
                     self.up.hpack_lost = true;
                     self.up.reader.collected.clear();
                 }
@@ -294,7 +295,7 @@ impl<C> Tap<C> {
         let frame = self.up.reader.frame;
         match self.up.reader.payload {
             Payload::Data(how) => self.client_data_end(frame, how, out, handler),
-            Payload::PassBlock | Payload::CollectBlock => self.client_block_part(frame, out, handler),
+            Payload::PassBlock | Payload::CollectBlock => self.client_block_part(out, handler),
             Payload::Collect => self.client_control(frame, out, handler),
             Payload::Drop if frame.kind == kind::DATA => {
                 // The runtime never sees it: the credit goes back at once.
@@ -354,40 +355,12 @@ impl<C> Tap<C> {
     }
 
     /// A HEADERS or CONTINUATION frame is whole.
-    fn client_block_part(
-        &mut self,
-        frame: frame::FrameHeader,
-        out: &mut Outputs,
-        handler: &mut impl Handler<Call = C>,
-    ) {
-        let collected = std::mem::take(&mut self.up.reader.collected);
-        let withheld = self.up.reader.payload == Payload::CollectBlock;
-        // A withheld block collects whole frames; a passing one just this frame's payload.
-        let payload =
-            if withheld { collected.get(collected.len() - frame.length..) } else { Some(&collected[..]) };
-        let fragment = match (frame.kind, payload) {
-            (kind::HEADERS, Some(payload)) => headers_fragment(frame, payload),
-            (_, payload) => payload,
-        };
-        match fragment {
-            Some(fragment) if self.up.block.len() + fragment.len() <= self.options.max_header_block => {
-                self.up.block.extend_from_slice(fragment);
-            }
-            _ => self.up.hpack_lost = true,
-        }
-        if !frame.has(flag::END_HEADERS) {
-            if withheld {
-                self.up.reader.collected = collected;
-            }
-            return;
-        }
-        let block = std::mem::take(&mut self.up.block);
-        let head = self.up.block_head.take().unwrap_or(frame);
-        self.client_headers(head, &block, withheld.then_some(collected), out, handler);
-        self.up.block = block;
-        self.up.block.clear();
-        if self.up.block.capacity() > MIN_MAX_FRAME_SIZE {
-            self.up.block = Vec::new();
+    fn client_block_part(&mut self, out: &mut Outputs, handler: &mut impl Handler<Call = C>) {
+        let (whole, followed) = self.up.block.part(&mut self.up.reader, self.options.max_header_block);
+        self.up.hpack_lost |= followed.is_err();
+        if let Some(WholeBlock { frame, fragments, withheld }) = whole {
+            self.client_headers(frame, &fragments, withheld, out, handler);
+            self.up.block.reuse(fragments);
         }
     }
 
