@@ -91,6 +91,45 @@ class Reports(unittest.TestCase):
         self.assertIn("failed group b\n    y.go:7: no good", reasons)
 
 
+class Repeats(unittest.TestCase):
+    """The matrix repeats specs that differ."""
+
+    def repeated(self, *rounds):
+        """What `repeat` returns when the two sides of each round have these results, and how many rounds it took."""
+        matrix = load(TESTS / "conformance" / "matrix")
+        left = list(rounds)
+
+        def critest(_version, mode, out, _extra):
+            out.mkdir(parents=True)
+            bare, proxied = left[0]
+            (out / "results").write_text(bare if mode == "bare" else proxied, encoding="ascii")
+            if mode != "bare":
+                left.pop(0)
+
+        matrix.critest = critest
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            different = matrix.repeat("2.4", "a", pathlib.Path(folder) / "2.4-a", ["spec [x] (y)"])
+        return different, len(rounds) - len(left)
+
+    def test_expression(self):
+        """Names are taken letter for letter; Go's expressions allow no backslash before a space."""
+        matrix = load(TESTS / "conformance" / "matrix")
+        self.assertEqual(matrix.only(["[k8s.io] A (b) c+d", "e"]), r"\[k8s\.io\] A \(b\) c\+d$|e$")
+
+    def test_accident(self):
+        """The same state on both sides ends it."""
+        same, other = "passed spec [x] (y)\n", "failed spec [x] (y)\n"
+        self.assertEqual(self.repeated((same, same)), ([], 1))
+        self.assertEqual(self.repeated((same, other), (other, other)), ([], 2))
+
+    def test_difference(self):
+        """A difference that stays counts, as does a spec that did not run at all."""
+        round_ = ("passed spec [x] (y)\n", "failed spec [x] (y)\n")
+        self.assertEqual(self.repeated(round_, round_, round_), (["spec [x] (y)"], 3))
+        absent = ("passed other\n", "passed other\n")
+        self.assertEqual(self.repeated(absent, absent, absent), (["spec [x] (y)"], 3))
+
+
 class Metrics(unittest.TestCase):
     """Samples of the proxy, and whether a mode met what it is about."""
 
