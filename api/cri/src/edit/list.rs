@@ -28,9 +28,10 @@ impl<'a> Entry<'a> {
 }
 
 fn entries<'a>(plan: &Plan<'a>, number: u32) -> Result<Vec<Entry<'a>>, WireError> {
-    let mut found: Vec<Entry<'a>> = Vec::new();
-    let mut latest: HashMap<&[u8], usize> = HashMap::new();
-    for at in plan.occurrences(number) {
+    let occurrences = plan.occurrences(number);
+    let mut found: Vec<Entry<'a>> = Vec::with_capacity(occurrences.len());
+    let mut latest: HashMap<&[u8], usize> = HashMap::with_capacity(occurrences.len());
+    for at in occurrences {
         let (mut key, mut value) = (&[][..], &[][..]);
         for field in Reader::new(plan.field(at).bytes()?) {
             let field = field?;
