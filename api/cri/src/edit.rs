@@ -10,6 +10,7 @@
 //!    value is written by leaving the field out.
 //! 4. In a changed map the last entry of each key stays; changed entries are written anew in
 //!    place, others keep their bytes, new keys follow at the end in byte order.
+//!    An element that a list shall have is appended unless one of its very bytes is there.
 //! 5. What is appended to one message follows in ascending field number.
 //! 6. Every other field, known or not, keeps its bytes and its place.
 
@@ -43,6 +44,8 @@ pub enum Edit {
     KeyValues(BTreeMap<String, String>),
     /// Elements of a repeated message, by index from 0, in which fields change.
     Elements(BTreeMap<usize, Patch>),
+    /// Encoded elements a repeated message is to have; those that are missing are appended.
+    Present(Vec<Vec<u8>>),
 }
 
 impl Patch {
@@ -89,6 +92,16 @@ impl Patch {
         match edit {
             Edit::Elements(elements) => elements.entry(index).or_default(),
             _ => unreachable!("the line above made it a list of elements"),
+        }
+    }
+
+    /// Adds an encoded element to those a repeated message is to have.
+    ///
+    /// An edit of another kind for that field is replaced.
+    pub fn present(&mut self, number: u32, element: Vec<u8>) {
+        match self.fields.get_mut(&number) {
+            Some(Edit::Present(elements)) => elements.push(element),
+            _ => self.set(number, Edit::Present(vec![element])),
         }
     }
 
@@ -179,6 +192,7 @@ fn apply(patch: &Patch, message: &[u8], depth: usize) -> Result<Option<Vec<u8>>,
             Edit::Map(entries) => list::edit_map(&mut plan, number, entries)?,
             Edit::KeyValues(wanted) => list::edit_key_values(&mut plan, number, wanted)?,
             Edit::Elements(elements) => edit_elements(&mut plan, number, elements, depth)?,
+            Edit::Present(elements) => edit_present(&mut plan, number, elements)?,
         }
     }
     Ok(plan.changed.then(|| plan.finish(message.len())))
@@ -267,6 +281,21 @@ fn edit_elements(
         let current = plan.field(at).bytes()?;
         if let Some(patched) = apply(inner, current, depth + 1)? {
             plan.replace(at, encoded(|out| put_bytes_field(out, number, &patched)));
+        }
+    }
+    Ok(())
+}
+
+fn edit_present(plan: &mut Plan<'_>, number: u32, elements: &[Vec<u8>]) -> Result<(), WireError> {
+    let mut there = Vec::new();
+    for at in plan.occurrences(number) {
+        there.push(plan.field(at).bytes()?);
+    }
+    let missing: Vec<&Vec<u8>> =
+        elements.iter().filter(|element| !there.contains(&element.as_slice())).collect();
+    for (index, element) in missing.iter().enumerate() {
+        if !missing[..index].contains(element) {
+            plan.append(|out| put_bytes_field(out, number, element));
         }
     }
     Ok(())

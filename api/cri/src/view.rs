@@ -41,6 +41,10 @@ pub mod number {
     pub const CONTAINER_METADATA: u32 = 1;
     /// `ContainerConfig.envs`.
     pub const CONTAINER_ENVS: u32 = 6;
+    /// `ContainerConfig.mounts`.
+    pub const CONTAINER_MOUNTS: u32 = 7;
+    /// `ContainerConfig.devices`.
+    pub const CONTAINER_DEVICES: u32 = 8;
     /// `ContainerConfig.annotations`.
     pub const CONTAINER_ANNOTATIONS: u32 = 10;
     /// `ContainerConfig.linux`.

@@ -515,3 +515,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_list_gets_the_elements_it_lacks() {
+    let wanted = |elements: &[&[u8]]| {
+        patch(|message| elements.iter().for_each(|element| message.present(8, element.to_vec())))
+    };
+    // Field 8 holds "a"; "b" is missing, and is appended once however often it is named.
+    assert_eq!(apply_hex(&wanted(&[b"a", b"b", b"b"]), "420161").unwrap(), "420161420162");
+    assert_eq!(apply_hex(&wanted(&[b"a"]), "420161"), None);
+    assert_eq!(apply_hex(&wanted(&[b"b"]), "").unwrap(), "420162");
+    // After other appended fields, before higher ones.
+    let mixed = patch(|message| {
+        message.set(9, Edit::Varint(1));
+        message.present(8, b"b".to_vec());
+        message.set(7, Edit::Varint(1));
+    });
+    assert_eq!(apply_hex(&mixed, "420161").unwrap(), "42016138014201624801");
+    // A varint where a list of messages belongs is an error.
+    assert!(wanted(&[b"b"]).apply(&bytes("4001")).is_err());
+}
