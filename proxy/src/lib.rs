@@ -3,8 +3,6 @@
 pub mod admin;
 pub mod backend_client;
 pub mod checkpoint;
-pub mod dispatcher;
-pub mod endpoint;
 pub mod failover;
 pub mod failpoint;
 pub mod flags;
@@ -14,15 +12,14 @@ pub mod metrics;
 pub mod peer;
 pub mod pipeline;
 pub mod process;
-pub mod registration;
 pub mod relay;
 pub mod serve;
 pub mod state_directory;
 pub mod store;
 pub mod store_view;
-pub mod trust;
-pub mod unix_channel;
 pub mod validate;
+
+pub use koord_hooks::{dispatcher, endpoint, registration, trust, unix_channel};
 
 #[cfg(test)]
 mod testing;

@@ -3,6 +3,7 @@
 //! The names below carry no prefix: the registry handed to [`Metrics::register`] is expected to add
 //! `koord_runtime_proxy_` (see [`PREFIX`]). Counters get their `_total` ending from the text encoder.
 
+mod hooks;
 mod labels;
 mod values;
 
@@ -23,7 +24,8 @@ use labels::{
     HookRequestLabels, KindLabel, MethodLabel, RequestLabels, ServiceLabel, SourceLabel,
 };
 
-pub use values::{BypassReason, CallKind, Direction, FailoverSource, HookResult, Phase};
+pub use koord_hooks::metrics::HookResult;
+pub use values::{BypassReason, CallKind, Direction, FailoverSource, Phase};
 
 /// The prefix every metric name of this program starts with.
 pub const PREFIX: &str = "koord_runtime_proxy";

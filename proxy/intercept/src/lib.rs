@@ -5,7 +5,6 @@
 //! a clock or logs.
 
 pub mod compression;
-pub mod hook_type;
 pub mod merge;
 pub mod method;
 mod patch;
@@ -14,7 +13,8 @@ pub mod request;
 pub mod skip;
 pub mod working;
 
-pub use hook_type::{HookSet, HookType};
+pub use koord_hook::stage as hook_type;
+pub use koord_hook::stage::{HookSet, HookType};
 pub use merge::{Ignored, ResourceMerge, ServerOptions, UpdateScope};
 pub use method::CriMethod;
 pub use record::{Change, ContainerRecord, PodRecord};

@@ -5,36 +5,7 @@ use std::collections::BTreeMap;
 use koord_cri::view;
 use koord_hook::v1alpha1::LinuxContainerResources;
 
-/// How the resources a hook server answers are merged into those known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum ResourceMerge {
-    /// As Koordinator does: an answer is complete, so an absent `oom_score_adj` or cpuset resets the value.
-    #[default]
-    Koordinator,
-    /// An answer is partial: absent values change nothing.
-    Overlay,
-}
-
-/// Which fields of an update request a hook server's answer makes the proxy send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum UpdateScope {
-    /// Everything known of the container.
-    #[default]
-    Full,
-    /// The fields of the request and those a hook changed.
-    Changed,
-}
-
-/// What a registration says about the use of a server's answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ServerOptions {
-    /// How answered resources are merged.
-    pub resource_merge: ResourceMerge,
-    /// Whether answered pod resources are written into the request.
-    pub apply_pod_resources: bool,
-    /// Which fields an update request carries.
-    pub update_scope: UpdateScope,
-}
+pub use koord_hook::options::{ResourceMerge, ServerOptions, UpdateScope};
 
 /// A part of an answer that was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -50,28 +50,6 @@ impl Phase {
     }
 }
 
-/// How a hook call ended; label `result` of `hook_requests_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum HookResult {
-    /// The server answered.
-    Ok,
-    /// The server could not be reached, refused, or answered something unusable.
-    Error,
-    /// The server did not answer in time.
-    Timeout,
-}
-
-impl HookResult {
-    /// The label value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Timeout => "timeout",
-        }
-    }
-}
-
 /// Why an interceptable call went through without its hooks; label `reason` of
 /// `intercept_bypassed_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

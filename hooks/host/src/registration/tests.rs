@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::metrics::NoMetrics;
+use crate::testing::Recorder;
 
 const KOORDLET: &[u8] = b"{\n\t\"remote-endpoint\": \"/var/run/koordlet//koordlet.sock\",\n\t\"failure-policy\": \"Ignore\",\n\t\"runtime-hooks\": [\n\t\t\"PreRunPodSandbox\",\n\t\t\"PreCreateContainer\",\n\t\t\"PreUpdateContainerResources\"\n\t]\n}";
 
@@ -190,7 +192,7 @@ impl Bed {
         let registrations = Arc::new(Registrations::new(
             directory.path().join("hookserver.d"),
             Trust::of_this_process(),
-            Metrics::default(),
+            NoMetrics,
         ));
         registrations.reload();
         Self { directory, registrations }
@@ -337,11 +339,8 @@ fn files_of_other_users_are_refused() {
     std::os::unix::fs::chown(bed.path("a.json"), Some(12345), None).expect("given away");
     assert!(bed.reload().is_empty());
     assert!(bed.error("a.json").contains("12345"));
-    let trusting = Registrations::new(
-        bed.registrations.directory().to_owned(),
-        Trust::new(0, Some(12345)),
-        Metrics::default(),
-    );
+    let trusting =
+        Registrations::new(bed.registrations.directory().to_owned(), Trust::new(0, Some(12345)), NoMetrics);
     trusting.reload();
     assert_eq!(trusting.table().servers().len(), 1);
 }
@@ -369,17 +368,17 @@ fn a_file_of_repeated_errors_is_counted_once_per_content() {
     bed.reload();
     bed.write("a.json", "[");
     bed.reload();
-    let mut registry = prometheus_client::registry::Registry::default();
-    let metrics = Metrics::register(&mut registry);
-    let registrations =
-        Registrations::new(bed.registrations.directory().to_owned(), Trust::of_this_process(), metrics);
+    let metrics = Recorder::default();
+    let registrations = Registrations::new(
+        bed.registrations.directory().to_owned(),
+        Trust::of_this_process(),
+        metrics.clone(),
+    );
     for _ in 0..3 {
         registrations.reload();
     }
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encoded");
-    assert!(text.contains("hook_config_errors_total{file=\"a.json\"} 1"), "{text}");
-    assert!(text.contains("hook_config_files{file=\"a.json\"} 0"), "{text}");
+    assert_eq!(metrics.count("rejected a.json"), 1);
+    assert_eq!(metrics.count("loaded a.json"), 0);
 }
 
 /// How long a change may take to be in force.

@@ -13,7 +13,7 @@ pub const MAX_PATH_BYTES: usize = 107;
 /// resolved by text alone (no symbolic link is followed), as Go's `path.Clean` does.
 ///
 /// ```
-/// use koord_runtime_proxy::endpoint::Endpoint;
+/// use koord_hooks::endpoint::Endpoint;
 ///
 /// let endpoint: Endpoint = "unix:///var/run/koordlet//koordlet.sock".parse().unwrap();
 /// assert_eq!(endpoint.as_str(), "/var/run/koordlet/koordlet.sock");

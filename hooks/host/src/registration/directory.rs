@@ -12,7 +12,7 @@ use std::sync::Arc;
 use koord_runtime::error_chain::Chain;
 use nix::fcntl::OFlag;
 
-use crate::metrics::Metrics;
+use crate::metrics::HookMetrics;
 use crate::trust::Trust;
 
 use super::{FileReport, MAX_FILE_BYTES, Registration, RegistrationError, Server, Table};
@@ -233,7 +233,7 @@ impl Known {
         &mut self,
         scan: Result<Scan, DirectoryError>,
         directory: &Path,
-        metrics: &Metrics,
+        metrics: &dyn HookMetrics,
     ) -> Table {
         match scan {
             Ok(scan) => {
@@ -244,7 +244,7 @@ impl Known {
                 let error = Chain(&error).to_string();
                 if self.directory_error.as_ref() != Some(&error) {
                     tracing::error!(directory = %directory.display(), error, "registration directory not usable");
-                    metrics.hook_config_rejected(&directory.display().to_string());
+                    metrics.config_rejected(&directory.display().to_string());
                     self.directory_error = Some(error);
                 }
             }
@@ -262,12 +262,12 @@ impl Known {
         Table::new(servers, reports, self.directory_error.clone())
     }
 
-    fn take_files(&mut self, scan: Scan, directory: &Path, metrics: &Metrics) {
+    fn take_files(&mut self, scan: Scan, directory: &Path, metrics: &dyn HookMetrics) {
         self.files.retain(|name, _| {
             let there = scan.contains_key(name);
             if !there {
                 tracing::info!(file = %directory.join(name).display(), "hook server registration removed");
-                metrics.hook_config_removed(name);
+                metrics.config_removed(name);
             }
             there
         });
@@ -287,7 +287,7 @@ impl Known {
                         hooks = ?registration.hooks,
                         "hook server registered"
                     );
-                    metrics.hook_config_loaded(&name);
+                    metrics.config_loaded(&name);
                     known.error = None;
                     known.in_force = Some(Arc::new(Server { name, registration }));
                 }
@@ -300,7 +300,7 @@ impl Known {
                             previous_content_in_force = known.in_force.is_some(),
                             "registration file rejected"
                         );
-                        metrics.hook_config_rejected(&name);
+                        metrics.config_rejected(&name);
                     }
                     known.error = Some(error);
                 }

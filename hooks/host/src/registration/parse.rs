@@ -13,7 +13,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::endpoint::{Endpoint, EndpointError};
-use koord_intercept::HookType;
+use koord_hook::HookType;
 
 use super::{FailurePolicy, Registration, ResourceMerge, UpdateScope};
 

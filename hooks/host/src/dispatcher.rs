@@ -11,11 +11,11 @@ use bytes::Bytes;
 use tonic::{Code, Status};
 
 use crate::endpoint::Endpoint;
-use crate::metrics::{HookResult, Metrics};
+use crate::metrics::{HookMetrics, HookResult};
 use crate::registration::{FailurePolicy, Server, Table};
 use crate::trust::Trust;
 use crate::unix_channel::{DEFAULT_MESSAGE_LIMIT, UnixChannel, go_error_text};
-use koord_intercept::HookType;
+use koord_hook::HookType;
 
 use breaker::{Admission, Breaker, CallEnd};
 
@@ -63,7 +63,7 @@ struct ServerState {
 #[derive(Debug)]
 pub struct Dispatcher {
     trust: Trust,
-    metrics: Metrics,
+    metrics: Arc<dyn HookMetrics>,
     channels: Mutex<HashMap<Endpoint, Arc<UnixChannel>>>,
     servers: Mutex<HashMap<String, ServerState>>,
 }
@@ -74,8 +74,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Dispatcher {
     /// Connects only to sockets of trusted users.
-    pub fn new(trust: Trust, metrics: Metrics) -> Self {
-        Self { trust, metrics, channels: Mutex::default(), servers: Mutex::default() }
+    pub fn new(trust: Trust, metrics: impl HookMetrics) -> Self {
+        Self { trust, metrics: Arc::new(metrics), channels: Mutex::default(), servers: Mutex::default() }
     }
 
     /// Calls one server; `decode` makes its answer of the bytes of the message.
@@ -113,13 +113,13 @@ impl Dispatcher {
             HookResult::Timeout => CallEnd::TimedOut,
             HookResult::Ok | HookResult::Error => CallEnd::Prompt,
         };
-        self.metrics.hook_called(&server.name, hook.as_str(), result, policy.as_str(), started.elapsed());
+        self.metrics.hook_called(&server.name, hook, result, policy, started.elapsed());
         answer.map_err(HookError::Call)
     }
 
     /// Logs a failed hook of a call that goes on, at most once per server in ten seconds, and counts it.
     pub fn failed_open(&self, server: &Server, hook: HookType, error: &HookError) {
-        self.metrics.hook_fail_open(hook.as_str(), error.reason());
+        self.metrics.hook_fail_open(hook, error.reason());
         let now = Instant::now();
         let suppressed = {
             let mut servers = locked(&self.servers);

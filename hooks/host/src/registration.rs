@@ -14,41 +14,16 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::endpoint::Endpoint;
-use crate::metrics::Metrics;
+use crate::metrics::HookMetrics;
 use crate::trust::Trust;
-use koord_intercept::merge::ServerOptions;
-use koord_intercept::{HookSet, HookType};
+use koord_hook::{HookSet, HookType, ServerOptions};
 
 pub use directory::{DirectoryError, FileError};
-pub use koord_intercept::merge::{ResourceMerge, UpdateScope};
+pub use koord_hook::options::{FailurePolicy, ResourceMerge, UpdateScope};
 pub use parse::RegistrationError;
 
 /// Largest registration file.
 pub const MAX_FILE_BYTES: u64 = 64 * 1024;
-
-/// What happens to a call when a server's hook fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FailurePolicy {
-    /// The call fails.
-    Fail,
-    /// The call goes on without that hook.
-    Ignore,
-}
-
-impl FailurePolicy {
-    /// `Fail` is the one spelling that fails calls; everything else ignores.
-    pub fn from_text(text: &str) -> Self {
-        if text == "Fail" { Self::Fail } else { Self::Ignore }
-    }
-
-    /// The name used in files, logs and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fail => "Fail",
-            Self::Ignore => "Ignore",
-        }
-    }
-}
 
 /// The content of one registration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,7 +133,7 @@ impl Table {
 pub struct Registrations {
     directory: PathBuf,
     trust: Trust,
-    metrics: Metrics,
+    metrics: Arc<dyn HookMetrics>,
     table: ArcSwap<Table>,
     known: Mutex<directory::Known>,
     changes: tokio::sync::watch::Sender<u64>,
@@ -176,11 +151,11 @@ impl std::fmt::Debug for Registrations {
 
 impl Registrations {
     /// Nothing is read yet: follow with [`Registrations::reload`] and run [`Registrations::watch`].
-    pub fn new(directory: PathBuf, trust: Trust, metrics: Metrics) -> Self {
+    pub fn new(directory: PathBuf, trust: Trust, metrics: impl HookMetrics) -> Self {
         Self {
             directory,
             trust,
-            metrics,
+            metrics: Arc::new(metrics),
             table: ArcSwap::default(),
             known: Mutex::default(),
             changes: tokio::sync::watch::Sender::new(0),
@@ -220,7 +195,7 @@ impl Registrations {
     pub fn reload(&self) -> bool {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let scan = directory::scan(&self.directory, &self.trust);
-        let table = known.take(scan, &self.directory, &self.metrics);
+        let table = known.take(scan, &self.directory, &*self.metrics);
         if *self.table.load_full() == table {
             return false;
         }

@@ -6,8 +6,9 @@ use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::metrics::NoMetrics;
 use crate::registration::Registration;
-use koord_intercept::HookSet;
+use koord_hook::HookSet;
 
 fn server(directory: &TempDir, name: &str, text: &str) -> Server {
     let socket = directory.path().join(format!("{name}.sock"));
@@ -46,7 +47,7 @@ fn is_timeout(result: &Result<Bytes, HookError>) -> bool {
 #[tokio::test]
 async fn a_hung_server_is_skipped_after_three_timeouts_if_it_may_be_ignored() {
     let directory = tempfile::tempdir().expect("a directory");
-    let dispatcher = Dispatcher::new(Trust::of_this_process(), Metrics::default());
+    let dispatcher = Dispatcher::new(Trust::of_this_process(), NoMetrics);
     let ignore = server(&directory, "ignore", "");
     let (_, serving) = silent(ignore.registration.endpoint.path());
     for _ in 0..3 {
@@ -69,7 +70,7 @@ async fn a_hung_server_is_skipped_after_three_timeouts_if_it_may_be_ignored() {
 #[tokio::test]
 async fn too_short_a_time_says_nothing_about_the_server() {
     let directory = tempfile::tempdir().expect("a directory");
-    let dispatcher = Dispatcher::new(Trust::of_this_process(), Metrics::default());
+    let dispatcher = Dispatcher::new(Trust::of_this_process(), NoMetrics);
     let ignore = server(&directory, "ignore", "");
     let (connections, serving) = silent(ignore.registration.endpoint.path());
     for _ in 0..5 {
@@ -88,7 +89,7 @@ async fn too_short_a_time_says_nothing_about_the_server() {
 #[tokio::test]
 async fn prompt_failures_never_open_the_breaker() {
     let directory = tempfile::tempdir().expect("a directory");
-    let dispatcher = Dispatcher::new(Trust::of_this_process(), Metrics::default());
+    let dispatcher = Dispatcher::new(Trust::of_this_process(), NoMetrics);
     let absent = server(&directory, "absent", "");
     for _ in 0..10 {
         let error = call(&dispatcher, &absent, 1000).await.expect_err("no server");
@@ -103,7 +104,7 @@ async fn prompt_failures_never_open_the_breaker() {
 #[tokio::test]
 async fn connections_go_with_their_registrations() {
     let directory = tempfile::tempdir().expect("a directory");
-    let dispatcher = Dispatcher::new(Trust::of_this_process(), Metrics::default());
+    let dispatcher = Dispatcher::new(Trust::of_this_process(), NoMetrics);
     let one = server(&directory, "one", "");
     let two = server(&directory, "two", "");
     for server in [&one, &two, &one] {
