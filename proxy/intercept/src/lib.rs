@@ -10,6 +10,7 @@ pub mod method;
 mod patch;
 pub mod record;
 pub mod request;
+pub mod resource_patch;
 pub mod skip;
 pub mod working;
 
@@ -19,5 +20,6 @@ pub use merge::{Ignored, ResourceMerge, ServerOptions, UpdateScope};
 pub use method::CriMethod;
 pub use record::{Change, ContainerRecord, PodRecord};
 pub use request::{Known, Subject};
+pub use resource_patch::ResourcePatch;
 pub use skip::SkipRule;
 pub use working::{AnswerError, HookAnswer, Stage, Working};

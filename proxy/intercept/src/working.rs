@@ -17,6 +17,7 @@ use crate::method::CriMethod;
 use crate::patch::set_text;
 use crate::record::{Change, ContainerRecord, PodRecord};
 use crate::request::{Known, container_record, pod_record};
+use crate::resource_patch::ResourcePatch;
 
 mod answer;
 mod edits;
@@ -45,6 +46,9 @@ struct ContainerWork {
     answered: bool,
     /// Whether an answering server wants all that is known in an update.
     full_scope: bool,
+    /// Encoded devices and mounts that rules add at creation.
+    devices: Vec<Vec<u8>>,
+    mounts: Vec<Vec<u8>>,
 }
 
 impl ContainerWork {
@@ -55,6 +59,8 @@ impl ContainerWork {
             record,
             answered: false,
             full_scope: false,
+            devices: Vec::new(),
+            mounts: Vec::new(),
         }
     }
 
@@ -352,6 +358,52 @@ impl Working {
         Ok(ignored)
     }
 
+    /// What is known by now of the container `stage` is about; `None` at a stage about a pod.
+    pub fn container_at(&self, stage: Stage) -> Option<&ContainerRecord> {
+        match (&self.state, stage.target) {
+            (State::Restore { containers, .. }, Target::Container(index)) => {
+                containers.get(index).map(|container| &container.record)
+            }
+            (_, Target::Container(_)) => self.container(),
+            (_, Target::Pod) => None,
+        }
+    }
+
+    /// Changes the request as built-in rules say. At a stage about a pod only the files of its cgroup
+    /// are changed, which is not done here.
+    ///
+    /// Devices, mounts and the environment of a container that exists already are fixed.
+    pub fn apply(&mut self, stage: Stage, patch: &ResourcePatch) {
+        if patch.is_empty() {
+            return;
+        }
+        let creates = matches!(self.state, State::Create { .. } | State::Restore { .. });
+        let container = match (&mut self.state, stage.target) {
+            (State::Restore { containers, .. }, Target::Container(index)) => containers.get_mut(index),
+            (State::Create { container, .. }, Target::Container(_)) => Some(container),
+            (
+                State::Start { container: Some(container), .. }
+                | State::Update { container: Some(container), .. },
+                Target::Container(_),
+            ) => Some(container),
+            _ => None,
+        };
+        let Some(container) = container else { return };
+        container.answered = true;
+        let record = &mut container.record;
+        if patch.names_resources() {
+            patch.lay_over(record.resources.get_or_insert_default());
+        }
+        if creates {
+            record.envs.extend(patch.envs.iter().map(|(name, value)| (name.clone(), value.clone())));
+            record
+                .annotations
+                .extend(patch.annotations.iter().map(|(key, value)| (key.clone(), value.clone())));
+            container.devices.extend(patch.encoded_devices());
+            container.mounts.extend(patch.encoded_mounts());
+        }
+    }
+
     /// The message to send to the runtime in place of `message`, the request this was made from;
     /// `None` when that one is to be sent.
     ///
@@ -527,5 +579,7 @@ fn restored(pod: &PodWork, containers: &[ContainerWork], response: &view::Restor
     std::iter::once(put_pod).chain(put_containers).collect()
 }
 
+#[cfg(test)]
+mod rules_tests;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,12 @@ pub(super) fn container_patch(config: &mut Patch, container: &ContainerWork) {
     if record.envs != container.before.envs {
         config.set(number::CONTAINER_ENVS, Edit::KeyValues(record.envs.clone()));
     }
+    for mount in &container.mounts {
+        config.present(number::CONTAINER_MOUNTS, mount.clone());
+    }
+    for device in &container.devices {
+        config.present(number::CONTAINER_DEVICES, device.clone());
+    }
     if let Some(resources) = &record.resources {
         let linux = config.message(number::CONTAINER_LINUX);
         set_resources(linux.message(number::CONTAINER_LINUX_RESOURCES), resources);
