@@ -27,5 +27,6 @@ pub mod signals;
 pub mod supervisor;
 pub mod telemetry;
 pub mod unix_socket;
+pub mod yaml;
 
 pub use tokio_util::sync::CancellationToken;
