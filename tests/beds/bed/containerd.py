@@ -33,6 +33,7 @@ state = "{dir}/state"
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       BinaryName = "{runc}"
+      SystemdCgroup = {systemd}
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{cni}"
     conf_dir = "{dir}/cni"
@@ -59,6 +60,7 @@ state = "{dir}/state"
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
       BinaryName = "{runc}"
+      SystemdCgroup = {systemd}
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = ["{cni}"]
     conf_dir = "{dir}/cni"
@@ -109,9 +111,12 @@ def _own_group():
 
 
 class Containerd:
-    """One containerd in `directory`; use as a context manager inside an enclosure."""
+    """One containerd in `directory`; use as a context manager inside an enclosure.
 
-    def __init__(self, directory, version="2.4"):
+    `driver` says who makes the control groups of containers: "cgroupfs" (runc itself) or "systemd".
+    """
+
+    def __init__(self, directory, version="2.4", driver="cgroupfs"):
         self.directory = pathlib.Path(directory)
         self.version = version
         for name in ("cni", "opt", "nri/plugins", "nri/conf.d", "log"):
@@ -128,6 +133,7 @@ class Containerd:
             "sandbox": images.SANDBOX_IMAGE,
             "runc": runc,
             "cni": tools.folder("cni"),
+            "systemd": "true" if driver == "systemd" else "false",
             "no_apparmor": "false" if _apparmor() else "true",
         }
         (self.directory / "config.toml").write_text(template.format(**values), encoding="utf-8")

@@ -82,8 +82,12 @@ def is_inside():
     return INSIDE in os.environ
 
 
-def enclosed(main):
-    """Runs `main()` in an enclosure and exits with its result: outside, by starting this program again inside."""
+def enclosed(main, own_processes=True):
+    """Runs `main()` in an enclosure and exits with its result: outside, by starting this program again inside.
+
+    Without processes of its own the enclosure can work with the systemd of the machine, which takes process ids as they
+    are outside; a test that is killed then leaves its programs behind, so that is for virtual machines.
+    """
     if is_inside():
         # As a service manager would: a stop request raises, so that `with` blocks and `finally` run.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -92,14 +96,14 @@ def enclosed(main):
         except BedError as error:
             sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {error}")
     need_root()
-    sys.exit(run([sys.executable, "-u", *sys.argv]))
+    sys.exit(run([sys.executable, "-u", *sys.argv], own_processes))
 
 
-def run(argv):
+def run(argv, own_processes=True):
     """Runs a command in a new enclosure; returns its exit status after everything is put back."""
     sweep()
     with _Outside() as outside:
-        return outside.run(argv)
+        return outside.run(argv, own_processes)
 
 
 def _base_folder():
@@ -194,22 +198,23 @@ class _Outside:
         if self._child is not None:
             self._child.kill()
 
-    def run(self, argv):
+    def run(self, argv, own_processes):
         """Starts the command inside and waits for it."""
+        processes = ["--pid", "--mount-proc"] if own_processes else []
         environment = dict(os.environ)
         environment[INSIDE] = str(self.folder)
         environment["PYTHONPATH"] = f"{BEDS}:{environment.get('PYTHONPATH', '')}".rstrip(":")
         environment["TMPDIR"] = str(self.folder / "tmp")
         (self.folder / "tmp").mkdir(mode=0o1777)
         self._child = subprocess.Popen(  # pylint: disable=consider-using-with
-            [which("setpriv"), "--pdeathsig", "KILL", "--", which("unshare"), "--net", "--ipc", "--mount", "--uts", "--pid"]
-            + ["--propagation", "slave", "--fork", "--kill-child=KILL", "--mount-proc"]
+            [which("setpriv"), "--pdeathsig", "KILL", "--", which("unshare"), "--net", "--ipc", "--mount", "--uts"]
+            + ["--propagation", "slave", "--fork", "--kill-child=KILL", *processes]
             + ["bash", "-c", _INIT, "bed", *map(str, argv)],
             stdin=subprocess.DEVNULL,
             env=environment,
             start_new_session=True,  # Ctrl-C reaches this process only
         )
-        while self._child.poll() is None and self._name_space is None:
+        while own_processes and self._child.poll() is None and self._name_space is None:
             self._name_space = _read_link(f"/proc/{self._child.pid}/ns/pid_for_children")
             if self._name_space == _read_link("/proc/self/ns/pid"):
                 self._name_space = None  # not there yet

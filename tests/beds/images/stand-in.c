@@ -4,6 +4,7 @@
  *   ipcs           System V shared memory (these two are no applets in Debian's busybox)
  *   pause          reaps children and waits for a signal
  *   nonewprivs     prints the effective user id (installed set-user-id root)
+ *   spin           uses all the CPU time it is given, until a signal
  *   sh             "sh -c WORDS" with plain words only: execs the program from
  *                  $PATH; all else goes to busybox sh. Needed because a busybox
  *                  with FEATURE_SH_STANDALONE never looks at /bin/ls for "ls".
@@ -125,6 +126,10 @@ int main(int argc, char **argv)
 	if (!strcmp(name, "pause")) {
 		signal(SIGTERM, quit); signal(SIGINT, quit); signal(SIGCHLD, reap);
 		for (;;) pause();
+	}
+	if (!strcmp(name, "spin")) {
+		signal(SIGTERM, quit); signal(SIGINT, quit);
+		for (volatile unsigned long turns = 0;; turns++) ;
 	}
 	if (!strcmp(name, "pgrep") && argc == 2) return pgrep(argv[1]);
 	if (!strcmp(name, "ipcs")) return ipcs();

@@ -12,7 +12,7 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS / "beds"))
-from bed import cgroups, images, proxy, steps, tools  # noqa: E402
+from bed import cgroups, images, podgroups, proxy, steps, tools  # noqa: E402
 
 
 def load(path):
@@ -180,6 +180,26 @@ class Values(unittest.TestCase):
         comparable = load(TESTS / "conformance" / "crictl").comparable
         self.assertEqual(comparable("a" * 64 + " 2 seconds ago"), "ID AGO")
         self.assertNotEqual(comparable("passed"), comparable("failed"))
+
+
+class PodGroups(unittest.TestCase):
+    """Where kubelets put the control groups of pods."""
+
+    UID = "7712555c-ce62-454a-9e18-9ff0217b8941"
+
+    def test_folders(self):
+        groups = podgroups.PodGroups("cgroupfs")
+        self.assertEqual(groups.path("guaranteed"), "/kubepods")
+        self.assertEqual(groups.path("burstable", self.UID), f"/kubepods/burstable/pod{self.UID}")
+        self.assertEqual(groups.container("guaranteed", "a-b", "c1"), "/kubepods/poda-b/c1")
+        self.assertEqual(podgroups.PodGroups("cgroupfs", "/koord-node").path("besteffort", "a-b"), "/koord-node/kubepods/besteffort/poda-b")
+
+    def test_slices(self):
+        groups = podgroups.PodGroups("systemd")
+        slices = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod7712555c_ce62_454a_9e18_9ff0217b8941.slice"
+        self.assertEqual(groups.path("burstable", self.UID), slices)
+        self.assertEqual(groups.container("burstable", self.UID, "ab12"), f"{slices}/cri-containerd-ab12.scope")
+        self.assertEqual(groups.path("guaranteed", "a-b"), "/kubepods.slice/kubepods-poda_b.slice")
 
 
 class Tools(unittest.TestCase):

@@ -1,0 +1,150 @@
+"""Control groups of pods as a kubelet makes them, for tests that drive a runtime with crictl; reads any file in them.
+
+Both layouts: "cgroupfs" makes folders, "systemd" asks the systemd of the machine for slices. The kinds are the names of the
+kubelet's QoS folders; guaranteed pods lie in the root of all pods.
+"""
+
+import os
+import pathlib
+
+from . import cgroups, enclosure
+from .layout import BedError, run
+from .process import wait_for
+
+KINDS = ("guaranteed", "burstable", "besteffort")
+ROOT = "/sys/fs/cgroup"
+
+
+def read(path, file):
+    """The text of a file in a control group: `path` is below the root of the hierarchy that has the file."""
+    hierarchy = ROOT if cgroups.is_v2() else f"{ROOT}/{file.split('.')[0]}"
+    return pathlib.Path(f"{hierarchy}/{path.strip('/')}/{file}").read_text(encoding="ascii").strip()
+
+
+def write(path, file, value):
+    """Writes a file in a control group."""
+    hierarchy = ROOT if cgroups.is_v2() else f"{ROOT}/{file.split('.')[0]}"
+    pathlib.Path(f"{hierarchy}/{path.strip('/')}/{file}").write_text(str(value), encoding="ascii")
+
+
+def cpu_seconds(path):
+    """CPU time used by a control group and all below it."""
+    if cgroups.is_v2():
+        line = next(line for line in read(path, "cpu.stat").splitlines() if line.startswith("usage_usec "))
+        return int(line.split()[1]) / 1e6
+    return int(read(path, "cpuacct.usage")) / 1e9
+
+
+class PodGroups:
+    """The pods' part of the hierarchy: `driver` is "cgroupfs" or "systemd", `root` what a kubelet calls cgroupRoot."""
+
+    def __init__(self, driver="cgroupfs", root=""):
+        if driver == "systemd" and root:
+            raise BedError("control groups of pods by systemd lie at the root here")
+        self.driver = driver
+        self.root = root.rstrip("/")
+        self._made = []
+
+    def _parts(self, kind, uid=None):
+        """Names of the folders from the root of the hierarchy down."""
+        below = [] if kind == "guaranteed" else [kind]
+        if self.driver == "cgroupfs":
+            return [*filter(None, self.root.split("/")), "kubepods", *below, *([f"pod{uid}"] if uid else [])]
+        words = ["kubepods", *below, *([f"pod{uid.replace('-', '_')}"] if uid else [])]
+        return ["-".join(words[: count + 1]) + ".slice" for count in range(len(words))]
+
+    def path(self, kind, uid=None):
+        """Path below the root of the hierarchy, which is what a kubelet tells the runtime as the pod's parent."""
+        return "/" + "/".join(self._parts(kind, uid))
+
+    def container(self, kind, uid, identifier):
+        """Path of a container of containerd."""
+        name = identifier if self.driver == "cgroupfs" else f"cri-containerd-{identifier}.scope"
+        return f"{self.path(kind, uid)}/{name}"
+
+    def make(self, kind, uid, shares=2, quota=-1, memory=-1):
+        """Makes the group of a pod with the values of its spec (CPU shares, microseconds of quota, bytes), and those above it."""
+        for parts in (self._parts("guaranteed"), self._parts(kind), self._parts(kind, uid)):
+            self._make_one(parts)
+        if kind == "besteffort":
+            self._shares(self.path(kind), 2)
+        path = self.path(kind, uid)
+        self._made.append(path)
+        self._shares(path, shares)
+        if quota > 0:
+            write(path, "cpu.max" if cgroups.is_v2() else "cpu.cfs_quota_us", quota)
+        if memory > 0:
+            write(path, "memory.max" if cgroups.is_v2() else "memory.limit_in_bytes", memory)
+        return path
+
+    @staticmethod
+    def _shares(path, shares):
+        if cgroups.is_v2():
+            write(path, "cpu.weight", cgroups.shares_to_weight(shares))
+        else:
+            write(path, "cpu.shares", shares)
+
+    def _make_one(self, parts):
+        if not cgroups.is_v2():
+            for hierarchy in enclosure.hierarchies():
+                if os.path.exists(f"{hierarchy}/cgroup.controllers"):
+                    continue
+                for count in range(len(parts)):
+                    place = f"{hierarchy}/{'/'.join(parts[: count + 1])}"
+                    os.makedirs(place, exist_ok=True)
+                    if os.path.basename(hierarchy) == "cpuset":
+                        _fill_cpuset(place)
+            return
+        path = "/".join(parts)
+        if self.driver == "systemd":
+            _make_slice(parts[-1])
+            wait_for(f"slice {parts[-1]}", lambda: os.path.isdir(f"{ROOT}/{path}"), 20)
+        for count in range(len(parts) + 1):
+            place = pathlib.Path(ROOT, *parts[:count])
+            place.mkdir(exist_ok=True)
+            wanted = set((place / "cgroup.controllers").read_text(encoding="ascii").split())
+            for controller in sorted(wanted - set((place / "cgroup.subtree_control").read_text(encoding="ascii").split())):
+                (place / "cgroup.subtree_control").write_text(f"+{controller}", encoding="ascii")
+
+    def remove(self, kind, uid):
+        """Removes the group of a pod, which must be empty."""
+        path = self.path(kind, uid)
+        self._made.remove(path)
+        if self.driver == "systemd":
+            run(["systemctl", "stop", path.rsplit("/", 1)[1]])
+        for place in self._everywhere(path):
+            os.rmdir(place)
+
+    def left(self):
+        """The groups of pods, and groups in them, that exist now."""
+        found = []
+        for place in self._everywhere(self.path("guaranteed")):
+            qos = [f"{place}/{self._parts(kind)[-1]}" for kind in KINDS[1:]]
+            for folder, names, _ in os.walk(place):
+                found += [f"{folder}/{name}" for name in names if f"{folder}/{name}" not in qos]
+        return found
+
+    @staticmethod
+    def _everywhere(path):
+        """The folders of a group in all hierarchies, as far as they exist."""
+        roots = [ROOT] if cgroups.is_v2() else enclosure.hierarchies()
+        return [f"{root}{path}" for root in roots if os.path.isdir(f"{root}{path}")]
+
+
+def _fill_cpuset(place):
+    """An empty set of CPUs or memory nodes takes no process on cgroup v1: it is given what its parent has."""
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        file = pathlib.Path(place, name)
+        if not file.read_text(encoding="ascii").strip():
+            file.write_text((file.parent.parent / name).read_text(encoding="ascii"), encoding="ascii")
+
+
+def _make_slice(unit):
+    """Asks systemd for a slice as a kubelet does: a transient unit without dependencies of its own."""
+    if run(["systemctl", "show", "--property", "ActiveState", "--value", unit]).strip() == "active":
+        return
+    manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
+    properties = ["5", "DefaultDependencies", "b", "false"]
+    for name in ("CPUAccounting", "MemoryAccounting", "IOAccounting", "TasksAccounting"):
+        properties += [name, "b", "true"]
+    run(["busctl", "call", *manager, "StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "replace", *properties, "0"])
