@@ -2,6 +2,7 @@
 
 pub mod dispatcher;
 pub mod endpoint;
+mod keys;
 pub mod metrics;
 pub mod registration;
 pub mod trust;

@@ -18,9 +18,9 @@ use crate::metrics::HookMetrics;
 use crate::trust::Trust;
 use koord_hook::{HookSet, HookType, ServerOptions};
 
+pub use crate::keys::KeyError as RegistrationError;
 pub use directory::{DirectoryError, FileError};
 pub use koord_hook::options::{FailurePolicy, ResourceMerge, UpdateScope};
-pub use parse::RegistrationError;
 
 /// Largest registration file.
 pub const MAX_FILE_BYTES: u64 = 64 * 1024;

@@ -8,6 +8,10 @@ const PROGRAMS: [&str; 6] = ["proxy", "koordlet", "scheduler", "descheduler", "m
 /// Crates that decide and do no I/O.
 pub(super) const PURE_CRATES: [&str; 2] = ["proxy/intercept", "proxy/tap"];
 
+/// Crates that are a border to C. Their manifests have a lint table of their own, which denies unsafe code; single files
+/// may allow it again, see [`super::source::BORDERS`].
+pub(super) const BORDER_CRATES: [&str; 3] = ["hooks/host", "hooks/plugins/rust-example", "hooks/sdk"];
+
 /// Crates whose purpose is I/O, time or processes.
 const IO_CRATES: [&str; 17] = [
     "async-std",
@@ -105,7 +109,11 @@ pub(super) fn manifests(repository: &Repository) -> Vec<Finding> {
             found.push(Finding::new(&path, 0, "can be published; use publish.workspace = true"));
         }
         let Some(file) = repository.file(&path) else { continue };
-        if !file.text.contains("[lints]\nworkspace = true\n") {
+        let is_border = BORDER_CRATES.contains(&package.folder.as_str());
+        let own_lints = is_border
+            && file.text.contains("[lints.rust]\n")
+            && file.text.contains("\nunsafe_code = \"deny\"\n");
+        if !own_lints && !file.text.contains("[lints]\nworkspace = true\n") {
             found.push(Finding::new(&path, 0, "does not take the workspace's lints"));
         }
         let mut in_dependencies = false;

@@ -63,11 +63,23 @@ fn lines_with<'a>(
     found
 }
 
+/// The files in which the program meets code in C: what they need cannot be said in safe Rust. Types of C functions may
+/// stand in the first of them, without a block that calls one.
+pub(super) const BORDERS: [&str; 4] = [
+    "hooks/sdk/src/abi.rs",
+    "hooks/sdk/src/export.rs",
+    "hooks/sdk/src/export/tests.rs",
+    "hooks/host/src/library/native.rs",
+];
+
 /// The compiler refuses it as well; this finds attempts to switch that off.
 pub(super) fn no_unsafe(repository: &Repository) -> Vec<Finding> {
     let keyword = ["un", "safe"].concat();
     let mut found = Vec::new();
     for file in repository.sources().filter(|file| !file.path.starts_with("xtask/src/tidy")) {
+        if BORDERS.contains(&file.path.as_str()) {
+            continue;
+        }
         for (number, line) in (1..).zip(file.text.lines()) {
             let code = line.split("//").next().unwrap_or(line);
             let used = [" {", " fn", " impl", " trait", " extern", "_code)"]

@@ -86,6 +86,14 @@ fn manifests_take_what_is_shared() {
         "[package]\nname = \"x\"\n[dependencies]\na.workspace = true\nb = { workspace = true, features = [\n  \"c=d\",\n] }\n\n[lints]\nworkspace = true\n",
     );
     assert_eq!(crates::manifests(&with_files(vec![root.clone(), good])), []);
+    // A border to C has a table of its own, a crate like any other has not.
+    let own = "[package]\n[lints.rust]\nunsafe_code = \"deny\"\n";
+    let mut border = with_files(vec![root.clone(), file("hooks/sdk/Cargo.toml", own)]);
+    border.packages = vec![package("sdk", "hooks/sdk", &[])];
+    assert_eq!(crates::manifests(&border), []);
+    border.files[1].path = "lib/x/Cargo.toml".into();
+    border.packages = vec![package("x", "lib/x", &[])];
+    assert_eq!(crates::manifests(&border).len(), 1);
     let bad = file("lib/x/Cargo.toml", "[dev-dependencies]\n# a = 1\na = \"1\"\n");
     let mut repository = with_files(vec![bad]);
     repository.packages[0].license = None;
@@ -189,6 +197,8 @@ fn sources_keep_to_their_places() {
         file("proxy/src/helpers.rs", body),
         file("lib/runtime/src/supervisor.rs", "std::thread::Builder::new()\n"),
         file("lib/runtime/src/environment.rs", "std::env::var(\"A\")\n"),
+        file("hooks/host/src/library/native.rs", &format!("{keyword} {{ }}\n")),
+        file("hooks/host/src/library.rs", &format!("\n{keyword} {{ }}\n")),
         file("lib/x/src/c.rs", &format!("{keyword} {{ }}\n// {keyword} {{\nlet {keyword}ly = 1;\n")),
     ]);
     let lines = |found: Vec<Finding>| {
@@ -197,7 +207,7 @@ fn sources_keep_to_their_places() {
     assert_eq!(lines(source::environment(&repository)), ["proxy/tap/src/a.rs:2", "proxy/src/b.rs:2"]);
     assert_eq!(lines(source::supervised(&repository)), ["proxy/tap/src/a.rs:3", "proxy/src/b.rs:3"]);
     assert_eq!(lines(source::pure_source(&repository)), ["proxy/tap/src/a.rs:2", "proxy/tap/src/a.rs:4"]);
-    assert_eq!(lines(source::no_unsafe(&repository)), ["lib/x/src/c.rs:1"]);
+    assert_eq!(lines(source::no_unsafe(&repository)), ["hooks/host/src/library.rs:2", "lib/x/src/c.rs:1"]);
 }
 
 #[test]
