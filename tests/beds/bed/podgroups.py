@@ -13,6 +13,12 @@ from .process import wait_for
 
 KINDS = ("guaranteed", "burstable", "besteffort")
 ROOT = "/sys/fs/cgroup"
+# Files by value, on cgroup v1 and v2.
+_FILES = {
+    "shares": ("cpu.shares", "cpu.weight"),
+    "quota": ("cpu.cfs_quota_us", "cpu.max"),
+    "memory": ("memory.limit_in_bytes", "memory.max"),
+}
 
 
 def read(path, file):
@@ -62,29 +68,27 @@ class PodGroups:
         name = identifier if self.driver == "cgroupfs" else f"cri-containerd-{identifier}.scope"
         return f"{self.path(kind, uid)}/{name}"
 
+    def make_kinds(self):
+        """Makes the folders above the pods, as a kubelet does when it starts."""
+        for kind in KINDS:
+            self._make_one(self._parts(kind), {"shares": 2} if kind == "besteffort" else {})
+
     def make(self, kind, uid, shares=2, quota=-1, memory=-1):
-        """Makes the group of a pod with the values of its spec (CPU shares, microseconds of quota, bytes), and those above it."""
-        for parts in (self._parts("guaranteed"), self._parts(kind), self._parts(kind, uid)):
-            self._make_one(parts)
-        if kind == "besteffort":
-            self._shares(self.path(kind), 2)
+        """Makes the group of a pod with the values of its spec: CPU shares, microseconds of quota, bytes."""
         path = self.path(kind, uid)
         self._made.append(path)
-        self._shares(path, shares)
-        if quota > 0:
-            write(path, "cpu.max" if cgroups.is_v2() else "cpu.cfs_quota_us", quota)
-        if memory > 0:
-            write(path, "memory.max" if cgroups.is_v2() else "memory.limit_in_bytes", memory)
+        self._make_one(self._parts(kind, uid), {"shares": shares, "quota": quota, "memory": memory})
         return path
 
-    @staticmethod
-    def _shares(path, shares):
-        if cgroups.is_v2():
-            write(path, "cpu.weight", cgroups.shares_to_weight(shares))
-        else:
-            write(path, "cpu.shares", shares)
+    def _make_one(self, parts, values):
+        """Makes one group and those above it, and gives it the values that are positive."""
+        values = {name: value for name, value in values.items() if value > 0}
+        self._make_folders(parts, values)
+        for name, value in values.items():
+            file = _FILES[name][cgroups.is_v2()]
+            write("/".join(parts), file, cgroups.shares_to_weight(value) if file == "cpu.weight" else value)
 
-    def _make_one(self, parts):
+    def _make_folders(self, parts, values):
         if not cgroups.is_v2():
             for hierarchy in enclosure.hierarchies():
                 if os.path.exists(f"{hierarchy}/cgroup.controllers"):
@@ -97,7 +101,7 @@ class PodGroups:
             return
         path = "/".join(parts)
         if self.driver == "systemd":
-            _make_slice(parts[-1])
+            _make_slice(parts[-1], values)
             wait_for(f"slice {parts[-1]}", lambda: os.path.isdir(f"{ROOT}/{path}"), 20)
         for count in range(len(parts) + 1):
             place = pathlib.Path(ROOT, *parts[:count])
@@ -139,12 +143,18 @@ def _fill_cpuset(place):
             file.write_text((file.parent.parent / name).read_text(encoding="ascii"), encoding="ascii")
 
 
-def _make_slice(unit):
-    """Asks systemd for a slice as a kubelet does: a transient unit without dependencies of its own."""
+def _make_slice(unit, values):
+    """Asks systemd for a slice as a kubelet does: a transient unit without dependencies of its own, which knows its values."""
     if run(["systemctl", "show", "--property", "ActiveState", "--value", unit]).strip() == "active":
         return
     manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
-    properties = ["5", "DefaultDependencies", "b", "false"]
-    for name in ("CPUAccounting", "MemoryAccounting", "IOAccounting", "TasksAccounting"):
-        properties += [name, "b", "true"]
-    run(["busctl", "call", *manager, "StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "replace", *properties, "0"])
+    properties = [("DefaultDependencies", "b", "false")]
+    properties += [(name, "b", "true") for name in ("CPUAccounting", "MemoryAccounting", "IOAccounting", "TasksAccounting")]
+    if "shares" in values:
+        properties.append(("CPUWeight", "t", str(cgroups.shares_to_weight(values["shares"]))))
+    if "quota" in values:
+        properties.append(("CPUQuotaPerSecUSec", "t", str(values["quota"] * 10)))
+    if "memory" in values:
+        properties.append(("MemoryMax", "t", str(values["memory"])))
+    words = [str(len(properties)), *(word for each in properties for word in each), "0"]
+    run(["busctl", "call", *manager, "StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "replace", *words])

@@ -46,11 +46,11 @@ class Proxy:
     def __exit__(self, *_):
         self.process.stop()
 
-    def ask(self, path):
+    def ask(self, path, method="GET", body=None):
         """Status and body of a request to the admin socket; None when it does not answer."""
         connection = _UnixConnection(self.admin)
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         except OSError:
