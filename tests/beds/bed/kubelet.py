@@ -39,9 +39,12 @@ def make_group_root():
 
 
 class Kubelet:
-    """One kubelet; `endpoint` is the socket it uses for the runtime and for images."""
+    """One kubelet; `endpoint` is the socket it uses for the runtime and for images.
 
-    def __init__(self, directory, version, endpoint):
+    With the control groups of systemd their root is that of the machine, as systemd does not hand down every controller.
+    """
+
+    def __init__(self, directory, version, endpoint, driver="cgroupfs"):
         self.directory = pathlib.Path(directory)
         self.manifests = self.directory / "manifests"
         for name in ("manifests", "kubelet", "pod-logs"):
@@ -61,8 +64,8 @@ class Kubelet:
             "staticPodPath": str(self.manifests),
             "podLogsDir": str(self.directory / "pod-logs"),
             "volumePluginDir": str(self.directory / "volume-plugins"),
-            "cgroupDriver": "cgroupfs",
-            "cgroupRoot": GROUP_ROOT,
+            "cgroupDriver": driver,
+            "cgroupRoot": "/" if driver == "systemd" else GROUP_ROOT,
             "failCgroupV1": False,
             "failSwapOn": False,
             "oomScoreAdj": 0,

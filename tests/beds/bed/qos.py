@@ -11,6 +11,7 @@ import time
 from . import cgroups, hooks, images, podgroups
 from .containerd import Containerd
 from .cri import Crictl
+from .kubelet import GROUP_ROOT
 from .layout import BedError, program
 from .process import wait_for
 from .proxy import Proxy
@@ -75,12 +76,17 @@ def koordctl(admin, *arguments, seconds=30.0):
 
 
 class Node:
-    """One runtime with the proxy in front of it, private to `directory`; a context manager inside an enclosure."""
+    """One runtime with the proxy in front of it, private to `directory`; a context manager inside an enclosure.
 
-    def __init__(self, directory, version="2.4", driver="cgroupfs", policy=None, flags=()):
+    With `kubelet_dir`, the folder of a kubelet that is to come, the control groups of pods are left to that kubelet.
+    """
+
+    def __init__(self, directory, version="2.4", driver="cgroupfs", policy=None, flags=(), kubelet_dir=None):
         self.directory = pathlib.Path(directory)
+        self._has_kubelet = kubelet_dir is not None
         # The name of the bed, so that several beds can run at once; systemd's slices of pods lie at the root.
-        root = "" if driver == "systemd" else f"/{self.directory.name}"
+        root = GROUP_ROOT if self._has_kubelet else f"/{self.directory.name}"
+        root = "" if driver == "systemd" else root
         self.groups = podgroups.PodGroups(driver, root)
         self.runtime = Containerd(directory, version, driver)
         self.policy_file = self.directory / "node-slo.yaml"
@@ -88,7 +94,7 @@ class Node:
         self.plugins.mkdir(mode=0o755)
         self.set_policy(POLICY if policy is None else policy)
         argv = ["--node-policy", self.policy_file, "--plugin-dir", self.plugins, "--cgroup-driver", driver]
-        argv += ["--kubelet-dir", self.directory / "kubelet", *(["--kubelet-cgroup-root", root] if root else [])]
+        argv += ["--kubelet-dir", kubelet_dir or self.directory / "kubelet", *(["--kubelet-cgroup-root", root] if root else [])]
         self.proxy = Proxy(directory, self.runtime.socket, hooks.registration_folder(directory), [*argv, *flags])
         self.crictl = Crictl(self.proxy.socket)
         self.bare = self.runtime.crictl()
@@ -98,7 +104,8 @@ class Node:
         with contextlib.ExitStack() as parts:
             parts.enter_context(self.runtime)
             # As after the start of a kubelet: the folder of all pods is there before the first pod.
-            self.groups.make_kinds()
+            if not self._has_kubelet:
+                self.groups.make_kinds()
             parts.enter_context(self.proxy)
             self.bare.run("pull", images.BUSYBOX_IMAGE)
             self._parts = parts.pop_all()
