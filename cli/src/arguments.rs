@@ -1,0 +1,286 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use koord_admin::Mode;
+use koord_runtime::duration::parse_go_duration;
+
+/// Where the proxy's admin socket is by default.
+pub const DEFAULT_ADMIN_SOCKET: &str = "/run/koord-runtimeproxy/admin.sock";
+
+/// Text about exit codes at the end of every help page.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  everything asked for was done
+  1  `node diff --exit-code` found differences, or an action failed in whole or in part
+  2  the command line, or a file it names, is wrong
+  3  there is no such pod or container on this node
+  4  the proxy does not answer";
+
+/// Looks into koord-runtime-proxy on this node, and switches its rules.
+///
+/// Reading and switching go through the proxy's admin socket, which is for root. `explain -f` needs no proxy.
+#[derive(Debug, Parser)]
+#[command(name = "koordctl", version = crate::version::TEXT, after_help = EXIT_CODES, propagate_version = false)]
+#[command(arg_required_else_help = true, subcommand_required = true, infer_subcommands = false)]
+pub struct Arguments {
+    /// Options every command has.
+    #[command(flatten)]
+    pub common: Common,
+    /// What to do.
+    #[command(subcommand)]
+    pub topic: Topic,
+}
+
+/// Options every command has.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Common options")]
+pub struct Common {
+    /// Admin socket of the proxy: an absolute path, unix:/path or unix:///path
+    #[arg(long, global = true, value_name = "SOCKET", default_value = DEFAULT_ADMIN_SOCKET, value_parser = socket)]
+    pub admin_socket: PathBuf,
+    /// How long to wait for an answer of the proxy, such as 30s or 1m30s
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
+    pub timeout: Duration,
+    /// Form of the output
+    #[arg(short, long, global = true, value_enum, value_name = "FORM", default_value = "table")]
+    pub output: Format,
+    /// Use no colours (as with a non-empty NO_COLOR)
+    #[arg(long, global = true)]
+    pub no_color: bool,
+}
+
+/// Form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Columns for people
+    Table,
+    /// Columns with identifiers and directories in full
+    Wide,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+}
+
+/// What a command is about.
+#[derive(Debug, Subcommand)]
+pub enum Topic {
+    /// State of this node, its pods, and switching the proxy's rules
+    #[command(subcommand)]
+    Node(NodeAction),
+    /// Why a pod or container has the values it has
+    Explain(Explain),
+    /// Hooks of the proxy
+    #[command(subcommand)]
+    Hooks(HooksAction),
+    /// Version of this program and of the proxy
+    Version(Version),
+    /// Script that completes command lines in a shell
+    Completion {
+        /// The shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Write manual pages
+    #[command(hide = true)]
+    Man {
+        /// Directory the pages are written to
+        directory: PathBuf,
+    },
+}
+
+/// A shell that completes command lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// GNU Bash
+    Bash,
+    /// Z shell
+    Zsh,
+    /// fish
+    Fish,
+}
+
+/// What to do with the node.
+#[derive(Debug, Subcommand)]
+pub enum NodeAction {
+    /// Mode, policy, cgroup tree, means in use, counts
+    Status,
+    /// Pods with their QoS class, values and who decided them
+    Pods(Which),
+    /// What enforcing would change: fields whose wanted value was not sent
+    Diff {
+        /// Pods to look at.
+        #[command(flatten)]
+        which: Which,
+        /// End with code 1 if there are differences
+        #[arg(long)]
+        exit_code: bool,
+    },
+    /// Whether the proxy's rules act: enforce, shadow (compute and record only), or off
+    Mode {
+        /// The mode to go to
+        #[arg(value_parser = mode_parser())]
+        mode: Mode,
+    },
+    /// Step aside: put back what the kubelet asked for, and go to mode off
+    Disable {
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Let the proxy's rules act (mode enforce)
+    Enable,
+}
+
+/// Which pods.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Which {
+    /// Id or its first characters (at least 4), pod UID, name, NAMESPACE/NAME or NAMESPACE/NAME/CONTAINER
+    #[arg(value_name = "POD|CONTAINER")]
+    pub what: Option<String>,
+    /// Pods of this namespace only
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+}
+
+/// What to explain.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("subject").args(["what", "filename"]).required(true).multiple(false))]
+pub struct Explain {
+    /// Id or its first characters (at least 4), pod UID, name, NAMESPACE/NAME or NAMESPACE/NAME/CONTAINER; the word
+    /// pod or container may stand before it
+    #[arg(value_name = "POD|CONTAINER", num_args = 1..=2)]
+    pub what: Vec<String>,
+    /// Pods of this namespace only
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Explain the pods of a manifest (YAML or JSON, - for standard input) without asking the proxy
+    #[arg(short, long, value_name = "FILE")]
+    pub filename: Option<PathBuf>,
+}
+
+/// What to do with hooks.
+#[derive(Debug, Subcommand)]
+pub enum HooksAction {
+    /// Hooks in the order they are asked
+    List,
+    /// Load a hook library in a process of its own and say what it is
+    Test(HookTest),
+}
+
+/// How to test a hook library.
+#[derive(Debug, Args)]
+pub struct HookTest {
+    /// The library, such as /usr/lib/koord/hooks.d/example.so
+    pub file: PathBuf,
+    /// Send a request of this stage, such as PreCreateContainer; without it, of every stage the library takes
+    #[arg(long)]
+    pub stage: Option<String>,
+    /// Request to send, as JSON of the hook protocol; without it, a sample
+    #[arg(long, value_name = "FILE", requires = "stage")]
+    pub sample: Option<PathBuf>,
+}
+
+/// Which versions.
+#[derive(Debug, Args)]
+pub struct Version {
+    /// This program's only
+    #[arg(long)]
+    pub client: bool,
+}
+
+fn mode_parser() -> impl clap::builder::TypedValueParser<Value = Mode> {
+    use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
+    let values = [
+        PossibleValue::new(Mode::Enforce.as_str()).help("Values are changed"),
+        PossibleValue::new(Mode::Shadow.as_str())
+            .help("Everything is computed and recorded, nothing is changed"),
+        PossibleValue::new(Mode::Off.as_str()).help("Requests pass as they came; values already set stay"),
+    ];
+    PossibleValuesParser::new(values).try_map(|text| text.parse::<Mode>())
+}
+
+fn socket(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")).unwrap_or(text);
+    if path.starts_with('/') {
+        Ok(PathBuf::from(path))
+    } else {
+        Err("accepted: an absolute path, unix:/path or unix:///path".to_owned())
+    }
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let duration = parse_go_duration(text).map_err(|error| error.to_string())?;
+    if duration < Duration::from_millis(1) || duration > Duration::from_secs(3_600) {
+        return Err("accepted: from 1ms to 1h".to_owned());
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sockets() {
+        for text in ["/a/b.sock", "unix:/a/b.sock", "unix:///a/b.sock"] {
+            assert_eq!(socket(text), Ok(PathBuf::from("/a/b.sock")), "{text}");
+        }
+        for text in ["", "a.sock", "unix:a.sock", "unix://a.sock", "tcp://1.2.3.4:1"] {
+            assert!(socket(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn timeouts() {
+        assert_eq!(timeout("1ms"), Ok(Duration::from_millis(1)));
+        assert_eq!(timeout("1h"), Ok(Duration::from_secs(3_600)));
+        for text in ["0", "999us", "1h1ns", "5", "-1s", "soon"] {
+            assert!(timeout(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn commands() {
+        let parse = |line: &str| Arguments::try_parse_from(line.split(' ')).map(|_| ()).map_err(|e| e.kind());
+        for right in [
+            "koordctl node status",
+            "koordctl node pods -o wide",
+            "koordctl -o yaml node pods web -n default",
+            "koordctl node diff --exit-code",
+            "koordctl node mode shadow --admin-socket unix:/x",
+            "koordctl node disable --yes",
+            "koordctl explain web",
+            "koordctl explain pod web",
+            "koordctl explain -f pod.yaml",
+            "koordctl hooks test a.so --stage PreCreateContainer --sample s.json",
+            "koordctl completion zsh",
+            "koordctl man /x",
+            "koordctl version --client",
+        ] {
+            assert_eq!(parse(right), Ok(()), "{right}");
+        }
+        use clap::error::ErrorKind;
+        for (wrong, kind) in [
+            ("koordctl node mode on", ErrorKind::InvalidValue),
+            ("koordctl explain", ErrorKind::MissingRequiredArgument),
+            ("koordctl explain web -f pod.yaml", ErrorKind::ArgumentConflict),
+            ("koordctl explain pod web x", ErrorKind::TooManyValues),
+            ("koordctl hooks test a.so --sample s.json", ErrorKind::MissingRequiredArgument),
+            ("koordctl node pods -o xml", ErrorKind::InvalidValue),
+            ("koordctl nodes", ErrorKind::InvalidSubcommand),
+        ] {
+            assert_eq!(parse(wrong), Err(kind), "{wrong}");
+        }
+    }
+}
