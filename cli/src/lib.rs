@@ -1,7 +1,7 @@
 //! `koordctl`, the command-line tool for nodes: what the proxy asked, sent and found, and switching its rules.
 //!
-//! [`run`] takes a command line and gives an [`Outcome`](outcome::Outcome). It reads no environment and owns no
-//! stream: [`Surroundings`](surroundings::Surroundings) has what it needs of both.
+//! [`run`] takes a command line and gives an [`Outcome`]. It reads no environment and owns no
+//! stream: [`Surroundings`] has what it needs of both.
 
 pub mod arguments;
 pub mod client;
