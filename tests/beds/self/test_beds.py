@@ -12,7 +12,7 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS / "beds"))
-from bed import cgroups, images, podgroups, proxy, steps, tools  # noqa: E402
+from bed import cgroups, images, podgroups, proxy, qos, steps, tools  # noqa: E402
 
 
 def load(path):
@@ -200,6 +200,40 @@ class PodGroups(unittest.TestCase):
         self.assertEqual(groups.path("burstable", self.UID), slices)
         self.assertEqual(groups.container("burstable", self.UID, "ab12"), f"{slices}/cri-containerd-ab12.scope")
         self.assertEqual(groups.path("guaranteed", "a-b"), "/kubepods.slice/kubepods-poda_b.slice")
+
+
+class Qos(unittest.TestCase):
+    """Pods of a node without a kubelet, and what the proxy says of them."""
+
+    def test_batch_annotation_leaves_out_what_is_not_said(self):
+        text = qos.batch(a=((500, "1Gi"), (1000, None)), b=((None, None), (None, None)))[qos.EXTENDED_RESOURCES]
+        wanted = {
+            "a": {
+                "requests": {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "1Gi"},
+                "limits": {"kubernetes.io/batch-cpu": 1000},
+            },
+            "b": {"requests": {}, "limits": {}},
+        }
+        self.assertEqual(json.loads(text), {"containers": wanted})
+
+    def test_entries_are_found_by_level_and_field(self):
+        own, inner = {"field": "cpu.idle", "sent": "1"}, {"field": "cpu.shares", "sent": "2"}
+        entry = {"fields": [own], "containers": [{"name": "a", "fields": [inner]}]}
+        self.assertEqual(qos.field_entry(entry, "pod", "cpu.idle"), own)
+        self.assertEqual(qos.field_entry(entry, "a", "cpu.shares"), inner)
+        self.assertIsNone(qos.field_entry(entry, "a", "cpu.idle"))
+        self.assertIsNone(qos.field_entry(entry, "b", "cpu.shares"))
+
+    def test_tables_of_values(self):
+        values = load(TESTS / "qos" / "values")
+        self.assertEqual(values.ledger_text("cpu.max", "max 100000"), "-1")
+        self.assertEqual(values.ledger_text("cpu.max", "50000 100000"), "50000")
+        self.assertEqual(values.ledger_text("memory.limit_in_bytes", "9223372036854771712"), "-1")
+        self.assertEqual(values.ledger_text("cpu.idle", "1"), "1")
+        names = [spec.name for spec, _ in values.table()]
+        self.assertEqual(len(names), len(set(names)))
+        for spec, rows in values.table():
+            self.assertLessEqual({row.place for row in rows}, {"pod", *spec.containers}, spec.name)
 
 
 class Tools(unittest.TestCase):
