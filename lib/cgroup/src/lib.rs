@@ -15,6 +15,8 @@ pub mod layout;
 pub mod path;
 pub mod resource;
 pub mod stat;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod value;
 pub mod version;
 pub mod weight;
