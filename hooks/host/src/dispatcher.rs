@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tonic::{Code, Status};
 
+use crate::chain::{Carrier, Entry, Snapshot};
 use crate::endpoint::Endpoint;
+use crate::library::Plugin;
 use crate::metrics::{HookMetrics, HookResult};
 use crate::registration::{FailurePolicy, Server, Table};
 use crate::trust::Trust;
@@ -24,6 +26,75 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A server that had less time than this and missed it says nothing about whether it hangs.
 const SHORTEST_TELLING_TIME: Duration = Duration::from_millis(100);
+
+/// A hook that can be called: an entry of the chain, or a server by itself.
+pub trait Callee {
+    /// The name of its file.
+    fn name(&self) -> &str;
+
+    /// What its failure means.
+    fn failure_policy(&self) -> FailurePolicy;
+
+    /// How it is reached.
+    fn way(&self) -> Way<'_>;
+}
+
+/// How a hook is reached.
+#[derive(Debug, Clone, Copy)]
+pub enum Way<'a> {
+    /// Not by a call: the program runs its own rules itself.
+    BuiltIn,
+    /// A library.
+    Library(&'a Plugin),
+    /// A server.
+    Remote(&'a Endpoint),
+}
+
+impl Callee for Entry {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn failure_policy(&self) -> FailurePolicy {
+        self.failure_policy
+    }
+
+    fn way(&self) -> Way<'_> {
+        match &self.carrier {
+            Carrier::BuiltIn => Way::BuiltIn,
+            Carrier::Library(plugin) => Way::Library(plugin),
+            Carrier::Remote(endpoint) => Way::Remote(endpoint),
+        }
+    }
+}
+
+impl Callee for Server {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn failure_policy(&self) -> FailurePolicy {
+        self.registration.failure_policy
+    }
+
+    fn way(&self) -> Way<'_> {
+        Way::Remote(&self.registration.endpoint)
+    }
+}
+
+impl<C: Callee> Callee for Arc<C> {
+    fn name(&self) -> &str {
+        C::name(self)
+    }
+
+    fn failure_policy(&self) -> FailurePolicy {
+        C::failure_policy(self)
+    }
+
+    fn way(&self) -> Way<'_> {
+        C::way(self)
+    }
+}
 
 /// Why a hook gave no answer that can be used.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -55,6 +126,8 @@ impl HookError {
 #[derive(Debug, Default)]
 struct ServerState {
     breaker: Breaker,
+    /// Of the library the breaker knows; 0 for a server.
+    generation: u64,
     last_warning: Option<Instant>,
     suppressed_warnings: u64,
 }
@@ -87,20 +160,26 @@ impl Dispatcher {
     /// [`HookError`]; what follows from it is the caller's to decide by the server's policy.
     pub async fn call<A>(
         &self,
-        server: &Server,
+        server: &impl Callee,
         hook: HookType,
         request: Bytes,
         within: Duration,
         decode: impl FnOnce(&[u8]) -> Result<A, Status>,
     ) -> Result<A, HookError> {
-        let policy = server.registration.failure_policy;
+        let policy = server.failure_policy();
         let mut attempt = self.admit(server, policy, within)?;
         let started = Instant::now();
         let answer = if within.is_zero() {
             Err(Status::deadline_exceeded("context deadline exceeded"))
         } else {
-            let channel = self.channel(&server.registration.endpoint);
-            let answer = channel.unary(hook.grpc_path(), request, DEFAULT_MESSAGE_LIMIT, within).await;
+            let answer = match server.way() {
+                Way::Remote(endpoint) => {
+                    let channel = self.channel(endpoint);
+                    channel.unary(hook.grpc_path(), request, DEFAULT_MESSAGE_LIMIT, within).await
+                }
+                Way::Library(plugin) => plugin.call(hook, request, within).await,
+                Way::BuiltIn => Err(Status::unimplemented("the built-in rules are not reached by a call")),
+            };
             answer.and_then(|bytes| decode(&bytes))
         };
         let result = match &answer {
@@ -113,17 +192,17 @@ impl Dispatcher {
             HookResult::Timeout => CallEnd::TimedOut,
             HookResult::Ok | HookResult::Error => CallEnd::Prompt,
         };
-        self.metrics.hook_called(&server.name, hook, result, policy, started.elapsed());
+        self.metrics.hook_called(server.name(), hook, result, policy, started.elapsed());
         answer.map_err(HookError::Call)
     }
 
     /// Logs a failed hook of a call that goes on, at most once per server in ten seconds, and counts it.
-    pub fn failed_open(&self, server: &Server, hook: HookType, error: &HookError) {
+    pub fn failed_open(&self, server: &impl Callee, hook: HookType, error: &HookError) {
         self.metrics.hook_fail_open(hook, error.reason());
         let now = Instant::now();
         let suppressed = {
             let mut servers = locked(&self.servers);
-            let state = servers.entry(server.name.clone()).or_default();
+            let state = servers.entry(server.name().to_owned()).or_default();
             if state.last_warning.is_some_and(|last| now.duration_since(last) < WARNING_INTERVAL) {
                 state.suppressed_warnings += 1;
                 return;
@@ -132,7 +211,7 @@ impl Dispatcher {
             std::mem::take(&mut state.suppressed_warnings)
         };
         tracing::warn!(
-            server = server.name,
+            server = server.name(),
             hook = hook.as_str(),
             %error,
             suppressed,
@@ -146,6 +225,17 @@ impl Dispatcher {
             table.servers().iter().any(|server| server.registration.endpoint == *endpoint)
         });
         locked(&self.servers).retain(|name, _| table.servers().iter().any(|server| server.name == *name));
+    }
+
+    /// Drops connections and memories of hooks that are not in `snapshot`; calls under way finish.
+    pub fn retain_chain(&self, snapshot: &Snapshot) {
+        locked(&self.channels).retain(|endpoint, _| {
+            snapshot
+                .entries()
+                .iter()
+                .any(|entry| matches!(&entry.carrier, Carrier::Remote(remote) if remote == endpoint))
+        });
+        locked(&self.servers).retain(|name, _| snapshot.entries().iter().any(|entry| entry.name == *name));
     }
 
     /// How many connections are kept.
@@ -163,7 +253,7 @@ impl Dispatcher {
     /// A server under `Fail` is always asked: skipping it would fail calls it might serve.
     fn admit(
         &self,
-        server: &Server,
+        server: &impl Callee,
         policy: FailurePolicy,
         within: Duration,
     ) -> Result<Attempt<'_>, HookError> {
@@ -172,7 +262,17 @@ impl Dispatcher {
             // No time left: nothing can be learnt, so this must not become the probe.
             FailurePolicy::Ignore if within.is_zero() => Admission::Call,
             FailurePolicy::Ignore => {
-                locked(&self.servers).entry(server.name.clone()).or_default().breaker.admit(Instant::now())
+                let generation = match server.way() {
+                    Way::Library(plugin) => plugin.generation(),
+                    Way::BuiltIn | Way::Remote(_) => 0,
+                };
+                let mut servers = locked(&self.servers);
+                let state = servers.entry(server.name().to_owned()).or_default();
+                if state.generation != generation {
+                    // Another library: what hung is gone.
+                    *state = ServerState { generation, ..ServerState::default() };
+                }
+                state.breaker.admit(Instant::now())
             }
         };
         if admission == Admission::Skip {
@@ -181,7 +281,7 @@ impl Dispatcher {
         let counts = policy == FailurePolicy::Ignore;
         Ok(Attempt {
             dispatcher: self,
-            server: counts.then(|| server.name.clone()),
+            server: counts.then(|| server.name().to_owned()),
             admission,
             end: CallEnd::Cancelled,
         })

@@ -3,9 +3,8 @@
 //! [`Registration::parse`] turns bytes into a registration and does nothing else. [`Registrations`] reads the
 //! directory, keeps the table in force, and follows changes.
 
-mod directory;
+pub(crate) mod directory;
 mod parse;
-mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +12,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::chain::{Carrier, Entry};
 use crate::endpoint::Endpoint;
 use crate::metrics::HookMetrics;
 use crate::trust::Trust;
+use crate::watch::{self, Reload};
 use koord_hook::{HookSet, HookType, ServerOptions};
 
 pub use crate::keys::KeyError as RegistrationError;
@@ -66,6 +67,21 @@ pub struct Server {
     pub name: String,
     /// What the file says.
     pub registration: Registration,
+}
+
+impl Server {
+    /// The server as one of the chain of hooks.
+    pub fn entry(&self) -> Entry {
+        Entry {
+            name: self.name.clone(),
+            priority: self.registration.priority,
+            stages: self.registration.hooks,
+            failure_policy: self.registration.failure_policy,
+            timeout: self.registration.timeout,
+            options: self.registration.options(),
+            carrier: Carrier::Remote(self.registration.endpoint.clone()),
+        }
+    }
 }
 
 /// What became of one file.
@@ -206,6 +222,20 @@ impl Registrations {
     /// Follows the directory until the future is dropped.
     pub async fn watch(&self) {
         watch::follow(self).await;
+    }
+}
+
+impl Reload for Registrations {
+    fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn what(&self) -> &'static str {
+        "hook server registrations"
+    }
+
+    async fn reload(&self) {
+        Self::reload(self);
     }
 }
 

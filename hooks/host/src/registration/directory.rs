@@ -96,9 +96,9 @@ pub enum FileError {
 
 /// A file as it was read.
 #[derive(Debug)]
-pub(super) struct ReadFile {
+pub(crate) struct ReadFile {
     pub(super) identity: Identity,
-    content: Vec<u8>,
+    pub(crate) content: Vec<u8>,
 }
 
 impl ReadFile {
@@ -109,7 +109,7 @@ impl ReadFile {
 
 /// What makes a content a new one. Includes a hash of the content: clocks are coarse and inodes are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     inode: u64,
     size: u64,
     modified: (i64, i64),
@@ -134,7 +134,8 @@ pub(super) fn scan(directory: &Path, trust: &Trust) -> Result<Scan, DirectoryErr
     scan_existing(directory, trust)
 }
 
-pub(super) fn scan_existing(directory: &Path, trust: &Trust) -> Result<Scan, DirectoryError> {
+/// Lists a directory whose owner and mode are acceptable.
+pub(crate) fn list(directory: &Path, trust: &Trust) -> Result<Vec<fs::DirEntry>, DirectoryError> {
     let unreadable = |source| DirectoryError::Read { directory: directory.to_owned(), source };
     let metadata = fs::metadata(directory).map_err(unreadable)?;
     if !trust.accepts(metadata.uid()) {
@@ -147,9 +148,12 @@ pub(super) fn scan_existing(directory: &Path, trust: &Trust) -> Result<Scan, Dir
     if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
         return Err(DirectoryError::Mode { directory: directory.to_owned(), mode: metadata.mode() & 0o7777 });
     }
+    fs::read_dir(directory).and_then(Iterator::collect).map_err(unreadable)
+}
+
+pub(super) fn scan_existing(directory: &Path, trust: &Trust) -> Result<Scan, DirectoryError> {
     let mut files = Scan::new();
-    for entry in fs::read_dir(directory).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
+    for entry in list(directory, trust)? {
         let Some(name) = registration_name(entry.file_name()) else { continue };
         match read_file(&entry.path(), trust) {
             Ok(Some(file)) => {
@@ -172,8 +176,8 @@ fn registration_name(name: OsString) -> Option<String> {
     (name.ends_with("json") && !name.starts_with('.')).then_some(name)
 }
 
-/// `None` for a directory.
-fn read_file(path: &Path, trust: &Trust) -> Result<Option<ReadFile>, FileError> {
+/// Reads a small file; `None` for a directory.
+pub(crate) fn read_file(path: &Path, trust: &Trust) -> Result<Option<ReadFile>, FileError> {
     // Not blocking: a pipe of that name must not hang the reader.
     let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let metadata = file.metadata()?;

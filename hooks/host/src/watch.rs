@@ -1,4 +1,4 @@
-//! Following the registration directory.
+//! Following a directory of hooks.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,17 @@ use futures_util::StreamExt;
 use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
 use tokio::time::{Instant, timeout_at};
 
-use super::Registrations;
+/// Something that is read from a directory.
+pub(crate) trait Reload: Sync {
+    /// The directory.
+    fn directory(&self) -> &Path;
+
+    /// What is read from it, for the log.
+    fn what(&self) -> &'static str;
+
+    /// Reads it again.
+    fn reload(&self) -> impl Future<Output = ()> + Send;
+}
 
 /// How long a burst of events is waited out: an editor or a non-atomic writer is done by then.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -19,15 +29,15 @@ const DEBOUNCE_LIMIT: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_secs(10);
 
 /// Reloads after each change, for ever.
-pub(super) async fn follow(registrations: &Registrations) {
-    let mut watcher = Watcher::new(registrations.directory());
+pub(crate) async fn follow(reader: &impl Reload) {
+    let mut watcher = Watcher::new(reader.directory(), reader.what());
     loop {
         // Whatever happened while no watch was set is read now.
         watcher.settle();
-        registrations.reload();
+        reader.reload().await;
         // The reload may have created the directory, and then there is a watch to set.
         if watcher.settle() {
-            registrations.reload();
+            reader.reload().await;
         }
         let poll = Instant::now() + POLL;
         if timeout_at(poll, watcher.event()).await.is_ok() {
@@ -52,11 +62,11 @@ struct Watched {
 }
 
 impl<'a> Watcher<'a> {
-    fn new(directory: &'a Path) -> Self {
+    fn new(directory: &'a Path, what: &'static str) -> Self {
         let events = Inotify::init()
             .and_then(|inotify| inotify.into_event_stream([0; 4096]))
             .inspect_err(|error| {
-                tracing::warn!(%error, "no change events for the registration directory; polling it");
+                tracing::warn!(%error, "no change events for the directory of {what}; polling it");
             })
             .ok();
         Self { directory, events, watched: None }
