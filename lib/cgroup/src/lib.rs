@@ -4,6 +4,7 @@
 //! - [`path`]: groups of classes, pods and containers, with names as kubelet and runtimes make them; unsafe ones are refused.
 //! - [`resource`], [`value`], [`weight`], [`io`]: every file, what it takes and how its text reads.
 //! - [`executor`]: the one ordered writer; [`memory_limit`] lowers a limit below what is in use.
+//! - [`resctrl`]: cache and memory bandwidth, which are divided outside of control groups.
 //! - [`stat`], [`oom`], [`systemd`], [`system_file`]: figures, processes' scores, units' properties, files of the node.
 
 pub mod driver;
@@ -13,6 +14,7 @@ pub mod files;
 pub mod io;
 pub mod layout;
 pub mod path;
+pub mod resctrl;
 pub mod resource;
 pub mod stat;
 #[cfg(any(test, feature = "testing"))]

@@ -138,7 +138,10 @@ fn monitoring(folder: &Path) -> Result<Option<MonitoringInfo>, ResctrlError> {
 
 /// What the kernel says about the last operation that failed; absent if it says `ok` or nothing.
 pub(super) fn last_status(root: &Path) -> Option<String> {
-    text(&root.join("info/last_cmd_status")).ok().flatten().filter(|status| !status.is_empty() && status != "ok")
+    text(&root.join("info/last_cmd_status"))
+        .ok()
+        .flatten()
+        .filter(|status| !status.is_empty() && status != "ok")
 }
 
 fn text(path: &Path) -> Result<Option<String>, ResctrlError> {
@@ -191,7 +194,10 @@ mod tests {
         assert_eq!((&info.cache, &info.bandwidth), (&None, &None));
         assert_eq!(info.monitoring, Some(MonitoringInfo { num_rmids: 64, features: Vec::new() }));
         assert_eq!(info.groups_at_most(), None);
-        assert_eq!(Info::read(&tree.root().join("missing"), BandwidthUnit::Percent).expect("nothing"), Info::default());
+        assert_eq!(
+            Info::read(&tree.root().join("missing"), BandwidthUnit::Percent).expect("nothing"),
+            Info::default()
+        );
     }
 
     #[test]
@@ -214,14 +220,19 @@ mod tests {
         assert!(matches!(&error, ResctrlError::Malformed { path, text, .. }
             if path.ends_with("info/L3/cbm_mask") && text == "xyz"));
         tree.file("info/L3/cbm_mask", "7ff\n").file("info/L3/num_closids", "-1\n");
-        assert!(matches!(Info::read(tree.root(), BandwidthUnit::Percent), Err(ResctrlError::Malformed { text, .. })
-            if text == "-1"));
+        assert!(
+            matches!(Info::read(tree.root(), BandwidthUnit::Percent), Err(ResctrlError::Malformed { text, .. })
+            if text == "-1")
+        );
     }
 
     #[test]
     fn units_of_vendors() {
         assert_eq!(BandwidthUnit::of_vendor("GenuineIntel"), BandwidthUnit::Percent);
-        assert_eq!(BandwidthUnit::of_vendor("AuthenticAMD"), BandwidthUnit::EighthGigabyte { full_scale: 160 });
+        assert_eq!(
+            BandwidthUnit::of_vendor("AuthenticAMD"),
+            BandwidthUnit::EighthGigabyte { full_scale: 160 }
+        );
         assert_eq!(BandwidthUnit::of_vendor("0x41"), BandwidthUnit::Unknown);
     }
 

@@ -100,8 +100,11 @@ fn class_group(info: &Info, root: &Schemata, share: &ClassShare) -> ClassGroup {
         (None, Some(_)) => group.problems.push(PlanProblem::Unsupported(BANDWIDTH)),
         (Some(limits), Some(percent)) => {
             let limits = &in_percents_unless_known(limits);
-            let values: Result<BTreeMap<u32, u64>, _> =
-                root.bandwidth.iter().map(|(id, most)| Ok((*id, bandwidth(limits, *most, percent)?))).collect();
+            let values: Result<BTreeMap<u32, u64>, _> = root
+                .bandwidth
+                .iter()
+                .map(|(id, most)| Ok((*id, bandwidth(limits, *most, percent)?)))
+                .collect();
             match values {
                 Ok(values) => group.schemata.bandwidth = values,
                 Err(error) => group.problems.push(PlanProblem::Bandwidth(error)),

@@ -58,7 +58,8 @@ mod tests {
             ("rdt.resources.beta.kubernetes.io/container.main", "gold"),
             ("blockio.resources.beta.kubernetes.io/container.main", "slow"),
         ]);
-        let own = annotations(&[("io.kubernetes.cri.rdt-class", "own"), ("io.kubernetes.cri.blockio-class", "io")]);
+        let own =
+            annotations(&[("io.kubernetes.cri.rdt-class", "own"), ("io.kubernetes.cri.blockio-class", "io")]);
         let none = BTreeMap::new();
         let rdt = |container, name| runtime_class(RuntimeResource::Rdt, &pod, container, name);
         assert_eq!(rdt(&own, "main"), Some("own"));

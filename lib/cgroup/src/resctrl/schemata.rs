@@ -202,10 +202,7 @@ mod tests {
             let (line, entry) = (text.to_owned(), entry.to_owned());
             assert_eq!(error(text), SchemataError::Entry { line, entry, expected });
         }
-        assert_eq!(
-            error("L3:0=1;0=1"),
-            SchemataError::Duplicate { line: "L3:0=1;0=1".to_owned(), id: 0 }
-        );
+        assert_eq!(error("L3:0=1;0=1"), SchemataError::Duplicate { line: "L3:0=1;0=1".to_owned(), id: 0 });
     }
 
     #[test]

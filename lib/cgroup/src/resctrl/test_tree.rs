@@ -38,8 +38,8 @@ impl Tree {
 
     /// The files the kernel puts into a group.
     pub(crate) fn group(&self, name: &str, schemata: &str) -> &Tree {
-        self.file(&format!("{name}/schemata").trim_start_matches('/'), schemata)
-            .file(&format!("{name}/tasks").trim_start_matches('/'), "")
+        self.file(format!("{name}/schemata").trim_start_matches('/'), schemata)
+            .file(format!("{name}/tasks").trim_start_matches('/'), "")
     }
 
     pub(crate) fn text(&self, path: &str) -> String {

@@ -65,7 +65,9 @@ fn groups_are_made_and_taken_over_until_none_is_left() {
     assert_eq!(resctrl.make(&pod("u1")).expect("room"), Made::New);
     assert_eq!(resctrl.free_groups().expect("a number"), Some(0));
     let error = resctrl.make(&pod("u2")).expect_err("no room");
-    assert!(matches!(&error, ResctrlError::NoClosid { path, limit: Some(4) } if path.ends_with("koordlet-u2")));
+    assert!(
+        matches!(&error, ResctrlError::NoClosid { path, limit: Some(4) } if path.ends_with("koordlet-u2"))
+    );
     assert!(!tree.root().join("koordlet-u2").exists());
     // One that is there is taken over even then.
     assert_eq!(resctrl.make(&pod("u1")).expect("there"), Made::Adopted);
@@ -87,10 +89,7 @@ fn the_kernel_may_have_fewer_than_it_says() {
     let resctrl = open(&tree);
     let path = tree.root().join("BE");
     let full = io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error());
-    assert!(matches!(
-        resctrl.not_made(path.clone(), full),
-        ResctrlError::NoClosid { limit: Some(4), .. }
-    ));
+    assert!(matches!(resctrl.not_made(path.clone(), full), ResctrlError::NoClosid { limit: Some(4), .. }));
     let other = io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error());
     assert!(matches!(
         resctrl.not_made(path, other),
@@ -103,7 +102,9 @@ fn a_group_that_cannot_be_removed() {
     let tree = Tree::intel();
     tree.group("BE", "L3:0=f\n").file("info/last_cmd_status", "busy\n");
     let error = open(&tree).remove(&GroupName::Class(RdtClass::Be)).expect_err("not empty");
-    assert!(matches!(error, ResctrlError::Group { action: "remove", status: Some(status), .. } if status == "busy"));
+    assert!(
+        matches!(error, ResctrlError::Group { action: "remove", status: Some(status), .. } if status == "busy")
+    );
 }
 
 fn parsed(text: &str) -> Schemata {
@@ -152,8 +153,10 @@ fn a_group_that_is_gone_is_not_made_by_writing() {
     tree.file("info/last_cmd_status", "no group\n");
     let results = open(&tree).apply(&GroupName::Class(RdtClass::Ls), &parsed("L3:0=f\nMB:0=20\n"));
     assert_eq!(words(&results), [(Line::Cache, "failed"), (Line::Bandwidth, "failed")]);
-    assert!(matches!(&results[0].1, LineResult::Failed(ResctrlError::Write { value, status: Some(status), .. })
-        if value == "L3:0=f;\n" && status == "no group"));
+    assert!(
+        matches!(&results[0].1, LineResult::Failed(ResctrlError::Write { value, status: Some(status), .. })
+        if value == "L3:0=f;\n" && status == "no group")
+    );
     assert!(!tree.root().join("LS").exists());
 }
 

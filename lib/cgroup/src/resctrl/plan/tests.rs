@@ -130,8 +130,11 @@ fn a_pod_with_one_kind_of_value() {
 #[test]
 fn an_invalid_range_ends_the_reading_of_ranges() {
     let unit = BandwidthUnit::Percent;
-    let bad = pod(unit, r#"{"llc":{"schemata":{"range":[50,50]},"schemataPerCache":[{"cacheID":0,"range":[0,50]}]},
-                            "mb":{"schemata":{"percent":20}}}"#);
+    let bad = pod(
+        unit,
+        r#"{"llc":{"schemata":{"range":[50,50]},"schemataPerCache":[{"cacheID":0,"range":[0,50]}]},
+                            "mb":{"schemata":{"percent":20}}}"#,
+    );
     assert_eq!(bad.schemata.to_text(), "MB:0=20;1=20;\n");
     assert_eq!(bad.problems, [PlanProblem::Cache(MaskError::Range { start: 50, end: 50 })]);
 
