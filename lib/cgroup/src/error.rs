@@ -34,7 +34,9 @@ impl fmt::Display for PathProblem {
             PathProblem::Root => "it is the root of the hierarchy",
             PathProblem::Climbs => "it has the name . or ..",
             PathProblem::Name => "a name is longer than 255 octets, or has a slash or a control character",
-            PathProblem::Outside => "it is neither below the kubelet's group of all pods nor below a declared directory",
+            PathProblem::Outside => {
+                "it is neither below the kubelet's group of all pods nor below a declared directory"
+            }
             PathProblem::Slice => "it is not the name of a slice (NAME.slice, no empty part between dashes)",
         })
     }
@@ -166,6 +168,22 @@ pub enum CgroupError {
         path: String,
         /// The file.
         resource: Resource,
+    },
+    /// A score of the out-of-memory killer out of range.
+    #[error("oom_score_adj takes -1000..1000, not {score}")]
+    Score {
+        /// The score.
+        score: i64,
+    },
+    /// A file outside the control groups does not take a value.
+    #[error("{path} takes {accepted}, not {value:?}")]
+    SystemValue {
+        /// The file.
+        path: PathBuf,
+        /// The value.
+        value: String,
+        /// What it takes.
+        accepted: String,
     },
     /// A file outside the control groups.
     #[error("cannot {operation} {path}")]

@@ -34,8 +34,8 @@ mod state;
 mod tests;
 mod walk;
 
-use state::State;
 pub use state::Counts;
+use state::State;
 
 /// How long a file is trusted to hold what it held.
 pub const VERIFY_AFTER: Duration = Duration::from_secs(60);
@@ -209,6 +209,13 @@ struct Shared {
     supported: Mutex<HashMap<Resource, Support>>,
 }
 
+/// What to do about a limit below what is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OverUse {
+    Refuse,
+    Kill,
+}
+
 /// How an [`Executor`] is made.
 #[derive(Debug)]
 pub struct ExecutorBuilder {
@@ -331,7 +338,13 @@ impl Executor {
     /// and between them CPU sets that do both hold the union. Of several wishes for one file the last counts.
     pub fn apply(&self, writes: &[Write]) -> Vec<Written> {
         let _lanes = self.lock_lanes(writes.iter().map(|write| &write.path));
-        batch::apply(self, writes)
+        batch::apply(self, writes, OverUse::Refuse)
+    }
+
+    /// Applies a limit of memory even if more is in use, which makes a kernel of version 2 kill.
+    pub(crate) fn apply_though_it_kills(&self, write: &Write) -> Option<Written> {
+        let _lanes = self.lock_lanes(std::iter::once(&write.path));
+        batch::apply(self, std::slice::from_ref(write), OverUse::Kill).pop()
     }
 
     /// Reads a file. Of CPUs on version 2 it is what is in effect; pressure that version 1 does not tell is read in the
@@ -345,10 +358,8 @@ impl Executor {
     pub fn read_text(&self, path: &CgroupPath, resource: Resource) -> Result<String, CgroupError> {
         let unsupported = || CgroupError::Unsupported { path: path.to_string(), resource };
         let file = resource.file(self.version()).ok_or_else(unsupported)?;
-        let is_pressure = matches!(
-            resource,
-            Resource::CpuPressure | Resource::MemoryPressure | Resource::IoPressure
-        );
+        let is_pressure =
+            matches!(resource, Resource::CpuPressure | Resource::MemoryPressure | Resource::IoPressure);
         let read = |controller, name: &str| {
             let directory = self
                 .open(controller, path)
@@ -492,7 +503,9 @@ impl Executor {
     ) -> CgroupError {
         let name = resource.file(self.version()).map_or(resource.as_str(), |file: ResourceFile| file.name);
         match (operation, error) {
-            (Operation::Open, Errno::NOENT) | (_, Errno::NODEV) => CgroupError::Gone { path: path.to_string() },
+            (Operation::Open, Errno::NOENT) | (_, Errno::NODEV) => {
+                CgroupError::Gone { path: path.to_string() }
+            }
             (_, Errno::NOENT | Errno::OPNOTSUPP) => {
                 CgroupError::Unsupported { path: path.to_string(), resource }
             }
@@ -500,7 +513,11 @@ impl Executor {
                 operation,
                 place: format!("{name} of {path}"),
                 value: value.map(crate::error::shown),
-                hint: if operation == Operation::Write { hint(resource, source, self.version()) } else { None },
+                hint: if operation == Operation::Write {
+                    hint(resource, source, self.version())
+                } else {
+                    None
+                },
                 source,
             },
         }
@@ -552,9 +569,13 @@ fn hint(resource: Resource, error: Errno, version: CgroupVersion) -> Option<&'st
             Some("not all of them are the parent's")
         }
         (Resource::CpusetCpus | Resource::CpusetMems, Errno::BUSY) => Some("a child has others"),
-        (Resource::CpusetCpus | Resource::CpusetMems, Errno::NOSPC) => Some("the group has tasks, which need some"),
+        (Resource::CpusetCpus | Resource::CpusetMems, Errno::NOSPC) => {
+            Some("the group has tasks, which need some")
+        }
         (Resource::CpusetCpus, Errno::RANGE) => Some("a CPU is beyond what the kernel was built for"),
-        (Resource::CpusetCpus, Errno::INVAL) => Some("a CPU does not exist, or another group has it to itself"),
+        (Resource::CpusetCpus, Errno::INVAL) => {
+            Some("a CPU does not exist, or another group has it to itself")
+        }
         (Resource::Procs | Resource::Tasks, Errno::SRCH) => Some("the task has ended"),
         _ => None,
     }

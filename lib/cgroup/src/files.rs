@@ -135,10 +135,11 @@ impl Directory for KernelDirectory {
         for entry in Dir::new(listed)? {
             let entry = entry?;
             let is_directory = entry.file_type() == rustix::fs::FileType::Directory;
-            if let (true, Ok(name)) = (is_directory, entry.file_name().to_str()) {
-                if name != "." && name != ".." {
-                    names.push(name.to_owned());
-                }
+            if let (true, Ok(name)) = (is_directory, entry.file_name().to_str())
+                && name != "."
+                && name != ".."
+            {
+                names.push(name.to_owned());
             }
         }
         names.sort();
@@ -218,7 +219,8 @@ mod tests {
         fs::write(outside.path().join("cpu.shares"), "5").unwrap();
         fs::create_dir(root.path().join("a")).unwrap();
         std::os::unix::fs::symlink(outside.path(), root.path().join("link")).unwrap();
-        std::os::unix::fs::symlink(outside.path().join("cpu.shares"), root.path().join("a/cpu.shares")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("cpu.shares"), root.path().join("a/cpu.shares"))
+            .unwrap();
         let files = KernelFiles::default();
         assert_eq!(files.open(root.path(), "link").err(), Some(Errno::LOOP));
         assert!(files.open(root.path(), "a/../..").is_err());

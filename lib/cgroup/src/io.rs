@@ -250,7 +250,9 @@ mod tests {
 
     #[test]
     fn what_is_no_line_is_an_error() {
-        for text in ["", "253:16", "253 rbps=1", "253:16 rbps", "253:16 rbps=x", "253:16 speed=1", "a:b rbps=1"] {
+        for text in
+            ["", "253:16", "253 rbps=1", "253:16 rbps", "253:16 rbps=x", "253:16 speed=1", "a:b rbps=1"]
+        {
             assert!(parse_io_max_line(text).is_err(), "{text}");
         }
         for text in ["", ":", "1:", ":1", "+1:2", "1:-2", "4294967296:0", "1:2:3"] {

@@ -251,8 +251,7 @@ impl Layout {
 
     /// True if the node has version 1 controllers and a version 2 tree beside them.
     pub fn is_hybrid(&self) -> bool {
-        self.version == CgroupVersion::V1
-            && is_cgroup2(&self.directory(Controller::Unified)).unwrap_or(false)
+        self.version == CgroupVersion::V1 && is_cgroup2(&self.directory(Controller::Unified)).unwrap_or(false)
     }
 
     /// The group of all pods, which is also the parent of Guaranteed pods.

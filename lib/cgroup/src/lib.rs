@@ -13,12 +13,16 @@ pub mod executor;
 pub mod files;
 pub mod io;
 pub mod layout;
+pub mod memory_limit;
+pub mod oom;
 pub mod path;
 pub mod resctrl;
 pub mod resource;
 pub mod stat;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod system_file;
+pub mod systemd;
 pub mod value;
 pub mod version;
 pub mod weight;

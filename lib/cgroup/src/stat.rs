@@ -53,9 +53,8 @@ pub struct Pressure {
 impl Pressure {
     /// Reads `cpu.pressure`, `memory.pressure` or `io.pressure`.
     pub fn parse(text: &str) -> Result<Pressure, CgroupError> {
-        let wrong = || {
-            CgroupError::parse("a pressure file", text, "lines some|full avg10= avg60= avg300= total=")
-        };
+        let wrong =
+            || CgroupError::parse("a pressure file", text, "lines some|full avg10= avg60= avg300= total=");
         let mut pressure = Pressure::default();
         let mut has_some = false;
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -64,7 +63,8 @@ impl Pressure {
             let mut seen = 0;
             for word in rest.split_ascii_whitespace() {
                 let (name, value) = word.split_once('=').ok_or_else(wrong)?;
-                let average = || value.parse::<f64>().ok().filter(|share| share.is_finite()).ok_or_else(wrong);
+                let average =
+                    || value.parse::<f64>().ok().filter(|share| share.is_finite()).ok_or_else(wrong);
                 match name {
                     "avg10" => stall.average_10 = average()?,
                     "avg60" => stall.average_60 = average()?,
@@ -227,14 +227,20 @@ pub fn numa_pages(text: &str, version: CgroupVersion) -> Result<Vec<i64>, Cgroup
         })
     };
     match version {
-        CgroupVersion::V1 => nodes_of(line("total").and_then(|rest| rest.split_once(' ')).ok_or_else(wrong)?.1),
+        CgroupVersion::V1 => {
+            nodes_of(line("total").and_then(|rest| rest.split_once(' ')).ok_or_else(wrong)?.1)
+        }
         CgroupVersion::V2 => {
             let anonymous = nodes_of(line("anon").ok_or_else(wrong)?)?;
             let cache = nodes_of(line("file").ok_or_else(wrong)?)?;
             if anonymous.len() != cache.len() {
                 return Err(wrong());
             }
-            Ok(anonymous.iter().zip(&cache).map(|(one, other)| one.saturating_add(*other) / NUMA_PAGE).collect())
+            Ok(anonymous
+                .iter()
+                .zip(&cache)
+                .map(|(one, other)| one.saturating_add(*other) / NUMA_PAGE)
+                .collect())
         }
     }
 }
@@ -257,12 +263,10 @@ mod tests {
     fn pressure_with_and_without_full() {
         let text = "some avg10=1.50 avg60=0.25 avg300=0.00 total=4913797627\nfull avg10=0.10 avg60=0.00 avg300=0.00 total=12\n";
         let pressure = Pressure::parse(text).unwrap();
-        assert_eq!(pressure.some, Stall {
-            average_10: 1.5,
-            average_60: 0.25,
-            average_300: 0.0,
-            total: 4_913_797_627
-        });
+        assert_eq!(
+            pressure.some,
+            Stall { average_10: 1.5, average_60: 0.25, average_300: 0.0, total: 4_913_797_627 }
+        );
         assert_eq!((pressure.full.average_10, pressure.full.total, pressure.has_full), (0.1, 12, true));
         let some = Pressure::parse("some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n").unwrap();
         assert_eq!((some.some.total, some.full, some.has_full), (7, Stall::default(), false));
@@ -289,29 +293,35 @@ mod tests {
         let v1 = "nr_periods 20\nnr_throttled 5\nthrottled_time 7000\nnr_bursts 0\nburst_time 0\n";
         let v2 = "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\nnr_periods 30\nnr_throttled 10\nthrottled_usec 9\n";
         let before = CpuStat::parse(v1, CgroupVersion::V1).unwrap();
-        assert_eq!(before, CpuStat {
-            periods: 20,
-            throttled_periods: 5,
-            throttled_nanoseconds: 7000,
-            usage_nanoseconds: None
-        });
+        assert_eq!(
+            before,
+            CpuStat {
+                periods: 20,
+                throttled_periods: 5,
+                throttled_nanoseconds: 7000,
+                usage_nanoseconds: None
+            }
+        );
         let after = CpuStat::parse(v2, CgroupVersion::V2).unwrap();
-        assert_eq!(after, CpuStat {
-            periods: 30,
-            throttled_periods: 10,
-            throttled_nanoseconds: 9000,
-            usage_nanoseconds: Some(1_500_000)
-        });
+        assert_eq!(
+            after,
+            CpuStat {
+                periods: 30,
+                throttled_periods: 10,
+                throttled_nanoseconds: 9000,
+                usage_nanoseconds: Some(1_500_000)
+            }
+        );
         assert!((after.throttled_ratio(&before) - 0.5).abs() < 1e-9);
         assert!(after.throttled_ratio(&after).abs() < 1e-9);
         assert!(before.throttled_ratio(&after).abs() < 1e-9);
         assert!(CpuStat::parse(v1, CgroupVersion::V2).is_err());
         assert!(CpuStat::parse("nr_periods 1\n", CgroupVersion::V1).is_err());
         assert_eq!(CpuTime::parse(v2, CgroupVersion::V2), Ok(CpuTime { user: 1_000_000, system: 500_000 }));
-        assert_eq!(CpuTime::parse("user 3\nsystem 2\n", CgroupVersion::V1), Ok(CpuTime {
-            user: 30_000_000,
-            system: 20_000_000
-        }));
+        assert_eq!(
+            CpuTime::parse("user 3\nsystem 2\n", CgroupVersion::V1),
+            Ok(CpuTime { user: 30_000_000, system: 20_000_000 })
+        );
     }
 
     #[test]

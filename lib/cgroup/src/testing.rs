@@ -300,7 +300,7 @@ impl Tree {
                 let stored = if name == "cpu.max" {
                     let mut words = trimmed.split(' ');
                     let quota = words.next().ok_or(Errno::INVAL)?;
-                    let period = words.next().map_or(period.to_string(), str::to_owned);
+                    let period = words.next().map_or_else(|| period.to_string(), str::to_owned);
                     format!("{quota} {period}")
                 } else {
                     number(trimmed).ok_or(Errno::INVAL)?.max(-1).to_string()

@@ -46,9 +46,7 @@ impl Conversion {
             return None;
         }
         Some(match self {
-            Conversion::Linear => {
-                (1 + (shares - SHARES_MIN) * 9_999 / 262_142).clamp(WEIGHT_MIN, WEIGHT_MAX)
-            }
+            Conversion::Linear => (1 + (shares - SHARES_MIN) * 9_999 / 262_142).clamp(WEIGHT_MIN, WEIGHT_MAX),
             Conversion::Quadratic => quadratic_weight(shares),
         })
     }
@@ -172,11 +170,10 @@ mod tests {
         let weights = [1, 2, 39, 100, 1000, 10_000];
         let expected = [2, 28, 998, 2597, 26_192, 262_144].map(Some);
         assert_eq!(weights.map(|weight| Conversion::Linear.shares(weight)), expected);
-        assert_eq!([1, 100, 10_000].map(|weight| Conversion::Quadratic.shares(weight)), [
-            Some(2),
-            Some(1024),
-            Some(262_144)
-        ]);
+        assert_eq!(
+            [1, 100, 10_000].map(|weight| Conversion::Quadratic.shares(weight)),
+            [Some(2), Some(1024), Some(262_144)]
+        );
     }
 
     #[test]

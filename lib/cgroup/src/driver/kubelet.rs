@@ -110,11 +110,14 @@ mod tests {
             "--cgroup-driver",
             "cgroupfs",
         ];
-        assert_eq!(KubeletSettings::of_command_line(words), KubeletSettings {
-            driver: Some(CgroupDriver::Cgroupfs),
-            cgroup_root: Some("/kubelet".to_owned()),
-            configuration_file: Some("conf/kubelet.yaml".to_owned()),
-        });
+        assert_eq!(
+            KubeletSettings::of_command_line(words),
+            KubeletSettings {
+                driver: Some(CgroupDriver::Cgroupfs),
+                cgroup_root: Some("/kubelet".to_owned()),
+                configuration_file: Some("conf/kubelet.yaml".to_owned()),
+            }
+        );
         assert_eq!(
             KubeletSettings::of_command_line(["kubelet", "--cgroup-driver"]),
             KubeletSettings::default()

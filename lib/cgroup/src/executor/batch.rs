@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::order::{self, Change, Step};
 use super::state::FileState;
-use super::{Executor, Outcome, Owner, Write, WriteEvent, Written};
+use super::{Executor, Outcome, OverUse, Owner, Write, WriteEvent, Written};
 use crate::error::{CgroupError, Operation};
 use crate::files::Directory;
 use crate::layout::Controller;
@@ -40,14 +40,15 @@ struct Pending<'a> {
 struct Batch<'a> {
     executor: &'a Executor,
     now: Instant,
+    over_use: OverUse,
     open: HashMap<(Controller, CgroupPath), Result<Box<dyn Directory>, Errno>>,
     writes: u64,
     reads: u64,
 }
 
-pub(super) fn apply(executor: &Executor, writes: &[Write]) -> Vec<Written> {
-    let mut batch =
-        Batch { executor, now: executor.now(), open: HashMap::new(), writes: 0, reads: 0 };
+pub(super) fn apply(executor: &Executor, writes: &[Write], over_use: OverUse) -> Vec<Written> {
+    let now = executor.now();
+    let mut batch = Batch { executor, now, over_use, open: HashMap::new(), writes: 0, reads: 0 };
     let last = last_wishes(executor, writes);
     let mut answers: Vec<Option<Written>> = vec![None; writes.len()];
     let mut pending = Vec::new();
@@ -90,7 +91,9 @@ fn last_wishes(executor: &Executor, writes: &[Write]) -> Vec<usize> {
     let mut last = HashMap::new();
     let keys: Vec<_> = writes
         .iter()
-        .map(|write| (&write.path, write.resource, batch_text(executor, write, &write.value).key(), &write.owner))
+        .map(|write| {
+            (&write.path, write.resource, batch_text(executor, write, &write.value).key(), &write.owner)
+        })
         .collect();
     for (index, key) in keys.iter().enumerate() {
         last.insert(key, index);
@@ -123,10 +126,8 @@ enum Looked<'a> {
 impl<'a> Batch<'a> {
     fn directory(&mut self, controller: Controller, path: &CgroupPath) -> Result<&dyn Directory, Errno> {
         let executor = self.executor;
-        let opened = self
-            .open
-            .entry((controller, path.clone()))
-            .or_insert_with(|| executor.open(controller, path));
+        let opened =
+            self.open.entry((controller, path.clone())).or_insert_with(|| executor.open(controller, path));
         opened.as_deref().map_err(|error| *error)
     }
 
@@ -256,6 +257,7 @@ impl<'a> Batch<'a> {
     fn refuse_kill(&mut self, write: &Write, wanted: &Value) -> Result<(), CgroupError> {
         let Some(limit) = wanted.integer() else { return Ok(()) };
         if write.resource != Resource::MemoryLimit
+            || self.over_use == OverUse::Kill
             || limit == UNLIMITED
             || self.executor.version() == CgroupVersion::V1
         {
@@ -358,13 +360,12 @@ impl<'a> Batch<'a> {
 
     /// Keeps the shares of a group that is about to be idle: the kernel forgets them.
     fn note_shares(&mut self, path: &CgroupPath) {
-        let (version, conversion) = (self.executor.version(), self.executor.conversion());
-        let Some(file) = Resource::CpuShares.file(version) else { return };
-        let Ok(text) = self.read(file.controller, path, file.name) else { return };
-        let shares = Resource::CpuShares.parse_kernel_text(&text, version, conversion);
-        if let Some(shares) = shares.ok().and_then(|value| value.integer()).filter(|shares| *shares >= SHARES_MIN)
-        {
-            self.executor.lock_state().group_mut(path).shares_before_idle = Some(shares);
+        let Some(file) = Resource::CpuShares.file(self.executor.version()) else { return };
+        if self.is_idle(path) {
+            return;
+        }
+        if let Ok(text) = self.read(file.controller, path, file.name) {
+            self.executor.lock_state().group_mut(path).shares_before_idle = Some(text.trim().to_owned());
         }
     }
 
@@ -372,24 +373,25 @@ impl<'a> Batch<'a> {
     /// this the kernel gives it 1024.
     fn restore_shares(&mut self, path: &CgroupPath) -> Result<(), Errno> {
         let (version, conversion) = (self.executor.version(), self.executor.conversion());
-        let shares = {
+        let (wanted, before) = {
             let mut state = self.executor.lock_state();
             let now = self.now;
             let group = state.group_mut(path);
             let before = group.shares_before_idle.take();
-            match group.file_mut(Resource::CpuShares, None) {
-                Some(file) => {
-                    file.is_deferred = false;
-                    file.verified = Some(now);
-                    file.found = Some(file.wanted.clone());
-                    file.wanted.integer()
-                }
-                None => before,
-            }
+            let wanted = group.file_mut(Resource::CpuShares, None).map(|file| {
+                file.is_deferred = false;
+                file.verified = Some(now);
+                file.found = Some(file.wanted.clone());
+                file.wanted.clone()
+            });
+            (wanted, before)
         };
-        let shares = Value::Integer(shares.unwrap_or(SHARES_MIN));
-        let text =
-            Resource::CpuShares.to_kernel_text(&shares, version, conversion).map_err(|_| Errno::INVAL)?;
+        let text = match (wanted, before) {
+            (None, Some(before)) => before,
+            (wanted, _) => Resource::CpuShares
+                .to_kernel_text(&wanted.unwrap_or(Value::Integer(SHARES_MIN)), version, conversion)
+                .map_err(|_| Errno::INVAL)?,
+        };
         let file = Resource::CpuShares.file(version).ok_or(Errno::NOENT)?;
         self.write(file.controller, path, file.name, &text)
     }
@@ -452,8 +454,13 @@ impl<'a> Batch<'a> {
         };
         let compare = batch_text(executor, write, &wanted);
         let written = write.resource.to_kernel_text(&wanted, executor.version(), executor.conversion());
-        let is_kept = compare.is_same(&text)
-            || written.as_deref().is_ok_and(|written| written.trim() == text.trim());
+        let is_kept =
+            compare.is_same(&text) || written.as_deref().is_ok_and(|written| written.trim() == text.trim());
+        if !is_kept && write.resource == Resource::CpuShares && self.is_idle(&write.path) {
+            // The same batch made the group idle after its shares were written.
+            self.remember(write, before.clone(), before.clone(), Some(self.now), true);
+            return self.settle(write, before.clone(), before, Outcome::Deferred);
+        }
         if !is_kept {
             let found = compare.current(&text);
             self.remember(write, before.clone(), found.clone(), None, false);
@@ -495,10 +502,10 @@ impl<'a> Batch<'a> {
         });
         let mut state = self.executor.lock_state();
         let group = state.group_mut(&write.path);
-        if let Some((controller, identity)) = identity {
-            if !group.identities.iter().any(|(known, _)| *known == controller) {
-                group.identities.push((controller, identity));
-            }
+        if let Some((controller, identity)) = identity
+            && !group.identities.iter().any(|(known, _)| *known == controller)
+        {
+            group.identities.push((controller, identity));
         }
         match group.file_mut(write.resource, key.as_deref()) {
             Some(file) => {
@@ -520,13 +527,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn settle(
-        &self,
-        write: &Write,
-        before: Option<Value>,
-        found: Option<Value>,
-        result: Outcome,
-    ) -> Written {
+    fn settle(&self, write: &Write, before: Option<Value>, found: Option<Value>, result: Outcome) -> Written {
         self.executor.lock_state().counts.count(&result);
         let written = Written { before, found, result };
         if let Some(observer) = &self.executor.shared.observer {
@@ -547,7 +548,9 @@ fn check_path(executor: &Executor, write: &Write) -> Result<(), CgroupError> {
     match (write.path.is_root(), write.resource.is_root_only()) {
         (true, true) => Ok(()),
         (true, false) => Err(refused(crate::error::PathProblem::Root)),
-        (false, true) => Err(CgroupError::Unsupported { path: write.path.to_string(), resource: write.resource }),
+        (false, true) => {
+            Err(CgroupError::Unsupported { path: write.path.to_string(), resource: write.resource })
+        }
         (false, false) if executor.layout().allows(write.path.as_str()) => Ok(()),
         (false, false) => Err(refused(crate::error::PathProblem::Outside)),
     }

@@ -72,8 +72,8 @@ pub(super) struct FileState {
 pub(super) struct GroupState {
     pub(super) identities: Vec<(Controller, Identity)>,
     pub(super) files: Vec<FileState>,
-    /// Shares before the group was made idle.
-    pub(super) shares_before_idle: Option<i64>,
+    /// Text of the file of shares before the group was made idle: shares or weight, which do not convert without loss.
+    pub(super) shares_before_idle: Option<String>,
 }
 
 impl GroupState {

@@ -15,11 +15,10 @@ fn directories_of_the_classes() {
     let classes = [KubeQos::Guaranteed, KubeQos::Burstable, KubeQos::BestEffort];
     assert_eq!(classes.map(|qos| systemd.qos_dir(qos).as_str().to_owned()), expected);
     let cgroupfs = layout(CgroupDriver::Cgroupfs, "");
-    assert_eq!(classes.map(|qos| cgroupfs.qos_dir(qos).as_str().to_owned()), [
-        "kubepods",
-        "kubepods/burstable",
-        "kubepods/besteffort"
-    ]);
+    assert_eq!(
+        classes.map(|qos| cgroupfs.qos_dir(qos).as_str().to_owned()),
+        ["kubepods", "kubepods/burstable", "kubepods/besteffort"]
+    );
 }
 
 #[test]

@@ -35,10 +35,10 @@ fn paths_of_containers() {
     );
     let pod = layout(CgroupDriver::Cgroupfs).pod(KubeQos::Guaranteed, "u").unwrap();
     let candidates = pod.container_candidates(RuntimeName::CriO, "x").unwrap();
-    assert_eq!(candidates.iter().map(CgroupPath::as_str).collect::<Vec<_>>(), [
-        "kubepods/podu/crio-x",
-        "kubepods/podu/x"
-    ]);
+    assert_eq!(
+        candidates.iter().map(CgroupPath::as_str).collect::<Vec<_>>(),
+        ["kubepods/podu/crio-x", "kubepods/podu/x"]
+    );
 }
 
 #[test]
@@ -62,7 +62,9 @@ fn parents_in_calls() {
     let full = format!("/{expected}");
     assert_eq!(from(&full), Ok(expected));
     assert_eq!(from("kubepods.slice"), Ok("kubepods.slice".to_owned()));
-    for text in ["", "/", "system.slice", "kubepods--a.slice", "-.slice", ".slice", "kubepods-.slice", "kubepods"] {
+    for text in
+        ["", "/", "system.slice", "kubepods--a.slice", "-.slice", ".slice", "kubepods-.slice", "kubepods"]
+    {
         assert!(from(text).is_err(), "{text}");
     }
     let cgroupfs = layout(CgroupDriver::Cgroupfs);
@@ -106,7 +108,9 @@ fn names_are_read() {
         systemd(KubeQos::BestEffort, "u")
     );
     assert_eq!(pod(CgroupDriver::Systemd, "kubelet-kubepods-podu.slice"), systemd(KubeQos::Guaranteed, "u"));
-    for name in ["kubepods-pod.slice", "kubepods.slice", "mykubepods-podu.slice", "kubepods-odd-podu.slice", "podu"] {
+    for name in
+        ["kubepods-pod.slice", "kubepods.slice", "mykubepods-podu.slice", "kubepods-odd-podu.slice", "podu"]
+    {
         assert_eq!(pod(CgroupDriver::Systemd, name), None, "{name}");
     }
     let plain = Some(PodGroup { qos: None, uid: "a-b".to_owned() });

@@ -222,13 +222,18 @@ pub(super) fn row(resource: Resource) -> Row {
             "blkio.cost.model",
             "io.cost.model",
             Kind::DeviceKeys(&[
-                "ctrl", "model", "rbps", "rseqiops", "rrandiops", "wbps", "wseqiops", "wrandiops",
+                "ctrl",
+                "model",
+                "rbps",
+                "rseqiops",
+                "rrandiops",
+                "wbps",
+                "wseqiops",
+                "wrandiops",
             ]),
         ),
         Resource::IoMax => only_v2(Blkio, "io.max", Kind::DeviceKeys(&["rbps", "wbps", "riops", "wiops"])),
-        Resource::IoWeight => {
-            only_v2(Blkio, "io.weight", Kind::DeviceWeight { default: true, most: 10_000 })
-        }
+        Resource::IoWeight => only_v2(Blkio, "io.weight", Kind::DeviceWeight { default: true, most: 10_000 }),
         Resource::IoBfqWeight => {
             only_v2(Blkio, "io.bfq.weight", Kind::DeviceWeight { default: true, most: 1_000 })
         }

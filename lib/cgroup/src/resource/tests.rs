@@ -16,7 +16,8 @@ fn parse(resource: Resource, text: &str, version: CgroupVersion) -> Option<Value
 
 fn same(resource: Resource, wanted: impl Into<Value>, found: &str, version: CgroupVersion) -> bool {
     let wanted = wanted.into();
-    FileText { resource, version, conversion: Conversion::Linear, page_size: 4096, wanted: &wanted }.is_same(found)
+    FileText { resource, version, conversion: Conversion::Linear, page_size: 4096, wanted: &wanted }
+        .is_same(found)
 }
 
 fn some(text: &str) -> Option<String> {
@@ -263,11 +264,13 @@ fn any_value() -> impl Strategy<Value = Value> {
     prop_oneof![
         any::<i64>().prop_map(Value::Integer),
         (-2_i64..2000).prop_map(Value::Integer),
-        proptest::collection::vec(0_u32..64, 0..6)
-            .prop_map(|cpus| Value::Cpus(cpus.into_iter().fold(CpuSet::new(), |mut set, cpu| {
+        proptest::collection::vec(0_u32..64, 0..6).prop_map(|cpus| Value::Cpus(cpus.into_iter().fold(
+            CpuSet::new(),
+            |mut set, cpu| {
                 set.insert(cpu);
                 set
-            }))),
+            }
+        ))),
         "[0-9]{1,3}:[0-9]{1,3} [0-9]{1,12}".prop_map(Value::Text),
         "(default )?[0-9]{1,5}".prop_map(Value::Text),
     ]

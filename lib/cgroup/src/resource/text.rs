@@ -20,11 +20,7 @@ const BURST_MAX_V1: i64 = 100_000_000;
 /// Shortest and longest period, in microseconds.
 const PERIODS: std::ops::RangeInclusive<i64> = 1_000..=1_000_000;
 
-pub(super) fn validate(
-    resource: Resource,
-    value: &Value,
-    version: CgroupVersion,
-) -> Result<(), CgroupError> {
+pub(super) fn validate(resource: Resource, value: &Value, version: CgroupVersion) -> Result<(), CgroupError> {
     let accepted = |text: &str| CgroupError::value(resource, value, text);
     let row = table::row(resource);
     let number_in = |low: i64, high: i64| match value {
@@ -40,9 +36,7 @@ pub(super) fn validate(
             _ => Err(accepted("-1 for no limit, or at least 1000 microseconds")),
         },
         Kind::Period => number_in(*PERIODS.start(), *PERIODS.end()),
-        Kind::Burst => {
-            number_in(0, if version == CgroupVersion::V1 { BURST_MAX_V1 } else { i64::MAX })
-        }
+        Kind::Burst => number_in(0, if version == CgroupVersion::V1 { BURST_MAX_V1 } else { i64::MAX }),
         Kind::Range(low, high) => number_in(low, high),
         Kind::Limit => {
             // A limit of nothing kills what is in the group; no rule means that.
@@ -75,7 +69,9 @@ pub(super) fn validate(
             _ => Err(accepted(&words.join(", "))),
         },
         Kind::DeviceNumber(_) => match line_of(value) {
-            Some((_, number)) if number_of(number).is_some_and(|number| number >= 0) => Ok(()),
+            Some((_, number)) if number != "max" && number_of(number).is_some_and(|number| number >= 0) => {
+                Ok(())
+            }
             _ => Err(accepted("MAJOR:MINOR N, N at least 0 and 0 for no limit")),
         },
         Kind::DeviceWeight { default, most } => {
@@ -93,7 +89,11 @@ pub(super) fn validate(
             let good = line_of(value).and_then(|(_, rest)| keys_of(rest)).is_some_and(|found| {
                 !found.is_empty() && found.iter().all(|(key, word)| is_key(keys, key, word))
             });
-            if good { Ok(()) } else { Err(accepted(&format!("MAJOR:MINOR KEY=VALUE..., keys {}", keys.join(", ")))) }
+            if good {
+                Ok(())
+            } else {
+                Err(accepted(&format!("MAJOR:MINOR KEY=VALUE..., keys {}", keys.join(", "))))
+            }
         }
     }
 }
@@ -136,10 +136,18 @@ pub(super) fn to_kernel_text(
         (Kind::Quota, Value::Integer(UNLIMITED)) if is_v2 => "max".to_owned(),
         (Kind::Period, Value::Integer(period)) if is_v2 => format!("max {period}"),
         (Kind::Limit, Value::Integer(limit)) if is_unlimited(*limit) => {
-            if is_v2 { "max".to_owned() } else { UNLIMITED.to_string() }
+            if is_v2 {
+                "max".to_owned()
+            } else {
+                UNLIMITED.to_string()
+            }
         }
         (Kind::Protection, Value::Integer(bytes)) if is_unlimited(*bytes) => {
-            if is_v2 { "max".to_owned() } else { i64::MAX.to_string() }
+            if is_v2 {
+                "max".to_owned()
+            } else {
+                i64::MAX.to_string()
+            }
         }
         // An empty write is none at all: the kernel must see a line end.
         (Kind::Cpus, Value::Cpus(cpus)) if cpus.is_empty() => "\n".to_owned(),
@@ -181,7 +189,9 @@ pub(super) fn parse_kernel_text(
             weight => Value::Integer(conversion.shares(weight).ok_or_else(|| wrong("a weight of 0..10000"))?),
         },
         Kind::Quota if is_v2 => Value::Integer(bandwidth_of(trimmed).ok_or_else(|| wrong("QUOTA PERIOD"))?.0),
-        Kind::Period if is_v2 => Value::Integer(bandwidth_of(trimmed).ok_or_else(|| wrong("QUOTA PERIOD"))?.1),
+        Kind::Period if is_v2 => {
+            Value::Integer(bandwidth_of(trimmed).ok_or_else(|| wrong("QUOTA PERIOD"))?.1)
+        }
         Kind::Quota => Value::Integer(number("a number")?.max(UNLIMITED)),
         Kind::Limit | Kind::Protection => {
             let bytes = number("a number of bytes or max")?;
@@ -202,7 +212,8 @@ pub(super) fn parse_kernel_text(
         Kind::Cpus => Value::Cpus(CpuSet::parse(trimmed).map_err(|_| wrong("a list such as 0-3,8"))?),
         Kind::ReadOnly => match resource {
             Resource::CpuacctUsage if is_v2 => {
-                let used = crate::stat::field(text, "usage_usec").ok_or_else(|| wrong("a line usage_usec N"))?;
+                let used =
+                    crate::stat::field(text, "usage_usec").ok_or_else(|| wrong("a line usage_usec N"))?;
                 Value::Integer(used.saturating_mul(1000))
             }
             Resource::CpuacctUsage | Resource::MemoryUsage => Value::Integer(number("a number")?),
@@ -356,12 +367,10 @@ impl FileText<'_> {
                     _ => Value::Text(format!("default {number}")),
                 })
             }
-            (Kind::DeviceKeys(_), Some(device)) => {
-                Some(Value::Text(match find_line(text, device) {
-                    Some(rest) => format!("{device} {}", rest.trim()),
-                    None => format!("{device} {}", self.without_line()),
-                }))
-            }
+            (Kind::DeviceKeys(_), Some(device)) => Some(Value::Text(match find_line(text, device) {
+                Some(rest) => format!("{device} {}", rest.trim()),
+                None => format!("{device} {}", self.without_line()),
+            })),
             _ => parse_kernel_text(self.resource, text, self.version, self.conversion).ok(),
         }
     }
@@ -384,9 +393,9 @@ impl FileText<'_> {
                 return false;
             };
             let (Some(wanted), Some(found)) = (keys_of(wanted), keys_of(found)) else { return false };
-            return wanted.iter().all(|(key, word)| {
-                found.get(key).is_some_and(|found| self.is_same_word(word, found))
-            });
+            return wanted
+                .iter()
+                .all(|(key, word)| found.get(key).is_some_and(|found| self.is_same_word(word, found)));
         }
         if self.resource == Resource::CpuShares && self.version == CgroupVersion::V2 {
             let weight = self.wanted.integer().and_then(|shares| self.conversion.weight(shares));
@@ -421,6 +430,10 @@ impl FileText<'_> {
             }
             (_, Value::Integer(number)) => Normal::Number(*number),
             (_, Value::Cpus(cpus)) => Normal::Cpus(cpus.clone()),
+            (Kind::DeviceNumber(_) | Kind::DeviceWeight { .. }, Value::Text(text)) => {
+                // Device, or "default", is the same in both already.
+                Normal::Number(number_of(text.rsplit_once(' ')?.1)?)
+            }
             (_, Value::Text(text)) => {
                 Normal::Word(text.split_ascii_whitespace().collect::<Vec<_>>().join(" "))
             }
