@@ -30,7 +30,7 @@ pub struct Amounts {
 
 /// The extended resources that the rule acts on for a pod.
 pub(crate) fn resources<'a>(node: &NodeView, facts: &'a PodFacts) -> Option<&'a ExtendedResources> {
-    let extended = facts.extended.as_ref().ok()?.as_ref()?;
+    let extended = facts.extended.as_ref().ok()?.as_deref()?;
     extended.acts_on(facts.qos(), &node.gates).then_some(extended)
 }
 

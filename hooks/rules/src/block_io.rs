@@ -148,11 +148,15 @@ pub(crate) fn root(node: &NodeView, plan: &mut Plan) {
     if !node.gates.enabled(Gate::BlkIoReconcile) {
         return;
     }
-    let (there, qos, model): (bool, fn(DiskNumber) -> Field, fn(DiskNumber) -> Field) =
-        match node.kernel.cgroup_version {
-            CgroupVersion::V1 => (node.kernel.blkio_cost, Field::BlkioCostQos, Field::BlkioCostModel),
-            CgroupVersion::V2 => (node.kernel.io_cost, Field::IoCostQos, Field::IoCostModel),
-        };
+    let version = node.kernel.cgroup_version;
+    let there = match version {
+        CgroupVersion::V1 => node.kernel.blkio_cost,
+        CgroupVersion::V2 => node.kernel.io_cost,
+    };
+    let fields = |disk| match version {
+        CgroupVersion::V1 => (Field::BlkioCostQos(disk), Field::BlkioCostModel(disk)),
+        CgroupVersion::V2 => (Field::IoCostQos(disk), Field::IoCostModel(disk)),
+    };
     for block in policy::blocks_of_root(node).iter().filter(|_| there) {
         let disk = match disk(node, None, block) {
             Ok(disk) => disk,
@@ -162,14 +166,15 @@ pub(crate) fn root(node: &NodeView, plan: &mut Plan) {
             }
         };
         let cost = &block.cost;
-        let line = cost.qos_line(disk, node.kernel.cgroup_version);
-        plan.wish(RULE, qos(disk), Value::Text(line), || {
+        let (qos, model) = fields(disk);
+        let line = cost.qos_line(disk, version);
+        plan.wish(RULE, qos, Value::Text(line), || {
             format!(
                 "{}: {} % of reads within {} us, {} % of writes within {} us",
                 block.name, cost.read_percent, cost.read_latency, cost.write_percent, cost.write_latency
             )
         });
-        plan.wish(RULE, model(disk), Value::Text(cost.model_line(disk)), || {
+        plan.wish(RULE, model, Value::Text(cost.model_line(disk)), || {
             let whose = if cost.user_model.is_some() { "the policy's" } else { "the kernel's own" };
             format!("{}: {whose} model of the disk", block.name)
         });

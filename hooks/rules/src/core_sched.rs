@@ -27,7 +27,8 @@ pub enum Decision {
     Untouched,
 }
 
-fn active(node: &NodeView) -> bool {
+/// Whether the policy has the rule give cookies.
+pub(crate) fn active(node: &NodeView) -> bool {
     node.gates.enabled(Gate::CoreSched)
         && policy::is_core_sched(node)
         && [QosClass::Lsr, QosClass::Ls, QosClass::Be]

@@ -38,7 +38,7 @@ fn percent(node: &NodeView, facts: &PodFacts, plan: &mut Plan) -> Option<i64> {
         return None;
     }
     let own = match &facts.cpu_burst {
-        Ok(own) => own.as_ref(),
+        Ok(own) => own.as_deref(),
         Err(message) => {
             plan.problem(RULE, format!("{message}; the node's strategy counts"));
             None

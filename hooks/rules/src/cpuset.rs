@@ -51,7 +51,7 @@ fn all_shared(node: &NodeView, who: &str) -> Decision {
 ///
 /// The scheduler's answer on the pod cannot be read: the CPUs stay as they are.
 pub fn decide(node: &NodeView, facts: &PodFacts) -> Result<Decision, String> {
-    let placement = facts.placement.as_ref().map_err(Clone::clone)?.as_ref();
+    let placement = facts.placement.as_ref().map_err(ToString::to_string)?.as_deref();
     if let Some(placement) = placement {
         if !placement.cpus.is_empty() {
             let reason = format!("the scheduler gave the pod {} CPUs", placement.cpus.len());
@@ -104,7 +104,7 @@ fn on_numa_nodes(node: &NodeView, qos: Option<QosClass>, numa_nodes: &[i64]) -> 
 
 /// Whether the pod owns CPUs by the scheduler's answer, with their number.
 pub(crate) fn owned_cpus(facts: &PodFacts) -> Option<usize> {
-    let placement = facts.placement.as_ref().ok()?.as_ref()?;
+    let placement = facts.placement.as_ref().ok()?.as_deref()?;
     (!placement.cpus.is_empty()).then(|| placement.cpus.len())
 }
 
@@ -150,6 +150,15 @@ fn others_have_limits(pod: &PodView, asked: &Asked) -> bool {
             .map(|quota| i128::from(quota) * 1000 / i128::from(asked.period().0))
     };
     matches!((milli(&pod.asked), milli(asked)), (Some(all), Some(own)) if own < all)
+}
+
+/// An LS application of the host.
+pub(crate) fn host_application(node: &NodeView, plan: &mut Plan) {
+    match all_shared(node, "LS applications run") {
+        Decision::Cpus(cpus, reason) => plan.wish(RULE, Field::CpusetCpus, Value::Cpus(cpus), || reason),
+        Decision::Untouched => {}
+        Decision::Impossible(message) => plan.problem(RULE, message),
+    }
 }
 
 /// The kubelet's static policy gives and takes CPUs too: it writes its own again every 10 s.

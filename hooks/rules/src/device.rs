@@ -34,7 +34,7 @@ pub(crate) fn gpu(node: &NodeView, pod: &PodView, facts: &PodFacts, container: &
     let devices = match &facts.devices {
         Ok(Some(devices)) => devices,
         Ok(None) => return,
-        Err(message) => return plan.refusal(RULE, message.clone()),
+        Err(message) => return plan.refusal(RULE, &**message),
     };
     let gpus = devices.of_type("gpu");
     let Some(first) = gpus.first() else { return };
@@ -115,7 +115,7 @@ pub(crate) fn rdma(node: &NodeView, facts: &PodFacts, plan: &mut Plan) {
     let devices = match &facts.devices {
         Ok(Some(devices)) => devices,
         Ok(None) => return,
-        Err(message) => return plan.refusal(RULE, message.clone()),
+        Err(message) => return plan.refusal(RULE, &**message),
     };
     let adapters = devices.of_type("rdma");
     if adapters.is_empty() {
@@ -160,9 +160,10 @@ fn verbs<'a>(node: &'a NodeView, bus_id: &str) -> Result<&'a DeviceNode, String>
     node.devices.nodes.get(&path).ok_or_else(|| format!("PCI device {bus_id} has no {path}"))
 }
 
-/// Puts a malformed answer of the scheduler on record for pods; containers are refused for it.
+/// Puts a malformed answer of the scheduler on record for the pod; containers are refused for it.
 pub(crate) fn pod(node: &NodeView, facts: &PodFacts, plan: &mut Plan) {
-    if node.gates.enabled(Gate::GpuEnvInject) || node.gates.enabled(Gate::RdmaDeviceInject) {
-        known(&facts.devices, Rule::GpuEnvInject, plan);
+    let gpus = node.gates.enabled(Gate::GpuEnvInject);
+    if gpus || node.gates.enabled(Gate::RdmaDeviceInject) {
+        known(&facts.devices, if gpus { Rule::GpuEnvInject } else { Rule::RdmaDeviceInject }, plan);
     }
 }

@@ -19,14 +19,16 @@ pub(crate) use crate::resctrl::RuntimeClass;
 use crate::view::PodView;
 
 /// An annotation: absent, read, or what is wrong with it.
-pub(crate) type Fact<T> = Result<Option<T>, String>;
+///
+/// Most pods have few of them, and a node has many pods: what is absent takes no room.
+pub(crate) type Fact<T> = Result<Option<Box<T>>, Box<str>>;
 
 /// What an annotation says; `None` if it cannot be read, which is put on record.
 pub(crate) fn known<'a, T>(fact: &'a Fact<T>, rule: Rule, plan: &mut Plan) -> Option<Option<&'a T>> {
     match fact {
-        Ok(value) => Some(value.as_ref()),
+        Ok(value) => Some(value.as_deref()),
         Err(message) => {
-            plan.problem(rule, message.clone());
+            plan.problem(rule, &**message);
             None
         }
     }
@@ -48,7 +50,7 @@ pub struct PodFacts {
     pub(crate) devices: Fact<DeviceAllocated>,
     pub(crate) resctrl: Fact<Resctrl>,
     pub(crate) oom_default: Fact<i64>,
-    pub(crate) oom_spec: Fact<BTreeMap<String, i64>>,
+    pub(crate) oom_spec: Fact<OomScoreAdjSpec>,
     gpu_containers: Vec<String>,
     rdt: RuntimeClassUse,
     blockio: RuntimeClassUse,
@@ -190,26 +192,30 @@ fn gpu_containers(spec: &ExtendedResourceSpec) -> Vec<String> {
         .collect()
 }
 
-fn text(error: AnnotationError) -> String {
-    error.to_string()
+fn text(error: AnnotationError) -> Box<str> {
+    error.to_string().into()
+}
+
+fn fact<T>(read: Result<Option<T>, AnnotationError>) -> Fact<T> {
+    read.map(|value| value.map(Box::new)).map_err(text)
 }
 
 fn oom_default(annotations: &BTreeMap<String, String>) -> Fact<i64> {
     let Some(text) = annotations.get(annotation::OOM_SCORE_ADJ) else { return Ok(None) };
-    let wanted = |_| format!("annotation {}: {text:?} is no whole number", annotation::OOM_SCORE_ADJ);
-    text.parse().map(Some).map_err(wanted)
+    let wanted = |_| format!("annotation {}: {text:?} is no whole number", annotation::OOM_SCORE_ADJ).into();
+    text.parse().map(|score| Some(Box::new(score))).map_err(wanted)
 }
 
 fn placement(annotations: &BTreeMap<String, String>) -> Fact<Placement> {
     let Some(status) = ResourceStatus::from_annotations(annotations).map_err(text)? else { return Ok(None) };
-    Ok(Some(Placement {
+    Ok(Some(Box::new(Placement {
         cpus: status.cpus().map_err(text)?.unwrap_or_default(),
         numa_nodes: if status.is_numa_aware() {
             status.numa_node_resources.iter().map(|entry| i64::from(entry.node)).collect()
         } else {
             Vec::new()
         },
-    }))
+    })))
 }
 
 impl PodFacts {
@@ -225,17 +231,15 @@ impl PodFacts {
             qos: QosClass::raw(&pod.labels),
             kube_qos: pod.kube_qos,
             placement: placement(annotations),
-            extended: spec.map(|spec| spec.as_ref().and_then(ExtendedResources::read)),
-            cpu_qos: CpuQos::from_annotations(annotations).map_err(text),
-            cpu_burst: CpuBurst::from_annotations(annotations).map_err(text),
-            memory_qos: MemoryQos::from_annotations(annotations).map_err(text),
-            blkio_qos: BlkioQos::from_annotations(annotations).map_err(text),
-            devices: DeviceAllocated::from_annotations(annotations).map_err(text),
-            resctrl: Resctrl::from_annotations(annotations).map_err(text),
+            extended: spec.map(|spec| spec.as_ref().and_then(ExtendedResources::read).map(Box::new)),
+            cpu_qos: fact(CpuQos::from_annotations(annotations)),
+            cpu_burst: fact(CpuBurst::from_annotations(annotations)),
+            memory_qos: fact(MemoryQos::from_annotations(annotations)),
+            blkio_qos: fact(BlkioQos::from_annotations(annotations)),
+            devices: fact(DeviceAllocated::from_annotations(annotations)),
+            resctrl: fact(Resctrl::from_annotations(annotations)),
             oom_default: oom_default(annotations),
-            oom_spec: OomScoreAdjSpec::from_annotations(annotations)
-                .map(|spec| spec.map(|spec| spec.0))
-                .map_err(text),
+            oom_spec: fact(OomScoreAdjSpec::from_annotations(annotations)),
             gpu_containers,
             rdt: RuntimeClassUse::read(
                 annotations,
@@ -267,7 +271,7 @@ impl PodFacts {
 
     /// What the pod wants in a resctrl group of its own, if it asks for one.
     pub fn own_resctrl(&self) -> Option<&Resctrl> {
-        self.resctrl.as_ref().ok()?.as_ref()
+        self.resctrl.as_ref().ok()?.as_deref()
     }
 
     /// Whether a rule about batch and mid resources could apply at all.

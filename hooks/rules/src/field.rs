@@ -16,6 +16,8 @@ pub enum Level {
     Node,
     /// The kubelet's directory of a Kubernetes QoS class; `Guaranteed` has the kubepods root.
     QosDirectory,
+    /// The directory of an application of the host.
+    HostApplication,
     /// A pod's directory.
     Pod,
     /// A container's directory, the sandbox's included, and what is given to its process.

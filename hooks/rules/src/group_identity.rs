@@ -81,7 +81,7 @@ pub(crate) fn idle(node: &NodeView) -> (Mechanism, &'static str) {
 }
 
 /// Whether the policy has the rule set identities: no other CPU policy is chosen, and a class is enabled.
-fn enabled(node: &NodeView) -> bool {
+pub(crate) fn enabled(node: &NodeView) -> bool {
     policy::is_group_identity(node)
         && [QosClass::Lsr, QosClass::Ls, QosClass::Be]
             .into_iter()
@@ -117,7 +117,7 @@ pub fn of_pod(node: &NodeView, facts: &PodFacts) -> Result<(i64, String), String
     let value = of_class(node, class);
     if facts.qos() == Some(QosClass::Ls)
         && enabled(node)
-        && let Some(own) = facts.cpu_qos.as_ref().map_err(Clone::clone)?
+        && let Some(own) = facts.cpu_qos.as_ref().map_err(ToString::to_string)?
     {
         return Ok(match (own.enable == Some(true), own.group_identity) {
             (true, Some(identity)) => (identity, format!("the pod asks for identity {identity}")),
@@ -153,22 +153,45 @@ pub(crate) fn pod(node: &NodeView, facts: &PodFacts, plan: &mut Plan, level: Lev
         Ok(known) => known,
         Err(message) => return plan.problem(RULE, message),
     };
+    // What lies in an idle directory is idle with it.
+    if mechanism == Mechanism::IdleDirectory && facts.kube_qos() == KubeQos::BestEffort {
+        return;
+    }
+    if mechanism == Mechanism::Bvt || level == Level::Pod {
+        carry_out(node, mechanism, identity, reason, plan);
+    }
+}
+
+/// The wish for a directory of its own, not one of a QoS class.
+fn carry_out(node: &NodeView, mechanism: Mechanism, identity: i64, reason: String, plan: &mut Plan) {
     match mechanism {
         Mechanism::Bvt if writes_identity(node) => {
             plan.number(RULE, Field::CpuBvtWarpNs, identity, || reason);
         }
-        // What lies in an idle directory is idle with it.
-        Mechanism::IdleDirectory if facts.kube_qos() == KubeQos::BestEffort => {}
-        Mechanism::IdleDirectory | Mechanism::IdlePods if identity < 0 && level == Level::Pod => {
+        Mechanism::IdleDirectory | Mechanism::IdlePods if identity < 0 => {
             plan.number(RULE, Field::CpuIdle, 1, || format!("{reason}: cpu.idle 1 on this kernel"));
         }
-        Mechanism::Weight if identity < 0 && level == Level::Pod => {
+        Mechanism::Weight if identity < 0 => {
             plan.number(RULE, Field::CpuShares, MIN_SHARES, || {
                 format!("{reason}: the least shares, {MIN_SHARES}")
             });
         }
         _ => {}
     }
+}
+
+/// A host application: its class's identity; those of SYSTEM, and of no class, have 0.
+pub(crate) fn host_application(node: &NodeView, class: Option<QosClass>, plan: &mut Plan) {
+    let (identity, reason) = match class {
+        Some(class @ (QosClass::Lse | QosClass::Lsr | QosClass::Ls | QosClass::Be)) => {
+            let identity = of_class(node, class);
+            (identity, format!("{class} applications have identity {identity}"))
+        }
+        Some(QosClass::System) | None => {
+            (0, "the application is of no class that has an identity".to_owned())
+        }
+    };
+    carry_out(node, mechanism(node).0, identity, reason, plan);
 }
 
 pub(crate) fn directory(node: &NodeView, kube_qos: KubeQos, plan: &mut Plan) {

@@ -14,6 +14,7 @@
 //!                         +--> container_with  --> Plan
 //! NodeView ---------------+--> qos_dir         --> Plan
 //!                         +--> node            --> NodePlan
+//!                         +--> host_application --> Plan
 //! ```
 //!
 //! The order of precedence where two rules wish for one field is that of [`Rule::ALL`].
@@ -30,11 +31,13 @@ mod device;
 mod facts;
 mod field;
 pub mod group_identity;
+mod host_application;
 pub mod memory_qos;
 mod oom_score_adj;
 mod plan;
 mod policy;
 pub mod resctrl;
+mod system;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -43,7 +46,9 @@ use koord_extension::qos::KubeQos;
 
 pub use facts::PodFacts;
 pub use field::{DiskNumber, Field, Level};
+pub use host_application::host_application;
 pub use plan::{BindMount, DeviceNode, Plan, Problem, Rule, Severity, Value, Wish};
+pub use system::KernelSwitch;
 pub use view::{
     Asked, BatchQuota, BeIdleScope, CgroupVersion, ContainerView, CpuQosBackend, CpusetQuota, DEFAULT_PERIOD,
     HostDevices, HostDisks, KernelView, KubeletCpuPolicy, NodeView, NormalizationRatio, Options, PodView,
@@ -128,6 +133,8 @@ pub fn qos_dir(node: &NodeView, kube_qos: KubeQos) -> Plan {
 /// What there is only one of on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodePlan {
+    /// Switches of the kernel, in the order in which they have to be set.
+    pub switches: Vec<KernelSwitch>,
     /// Groups of resctrl for classes of pods.
     pub resctrl: Vec<resctrl::ClassGroup>,
     /// Wishes for the root of the cgroup tree.
@@ -156,7 +163,7 @@ pub fn node(node: &NodeView) -> NodePlan {
     let mut root = Plan::default();
     block_io::root(node, &mut root);
     cpuset::kubelet_conflict(node, &mut problems);
-    NodePlan { resctrl, root, backends: backends(node), problems }
+    NodePlan { switches: system::switches(node), resctrl, root, backends: backends(node), problems }
 }
 
 fn backends(node: &NodeView) -> Vec<Backend> {

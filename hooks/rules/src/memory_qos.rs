@@ -43,7 +43,7 @@ fn request(
     if facts.qos() == Some(QosClass::Be) {
         return Some(Bytes::ZERO);
     }
-    told.or(match facts.kube_qos() {
+    told.or_else(|| match facts.kube_qos() {
         KubeQos::BestEffort => Some(Bytes::ZERO),
         KubeQos::Guaranteed => limit,
         KubeQos::Burstable => None,
@@ -181,10 +181,10 @@ fn settings(node: &NodeView, facts: &PodFacts, plan: &mut Plan) -> Option<Memory
     }
     let own = match &facts.memory_qos {
         Ok(own) => {
-            for message in own.iter().flat_map(policy::memory_out_of_range) {
+            for message in own.iter().flat_map(|own| policy::memory_out_of_range(own)) {
                 plan.problem(RULE, format!("{message}; the nearest value counts"));
             }
-            own.as_ref()
+            own.as_deref()
         }
         Err(message) => {
             plan.problem(RULE, format!("{message}; the node's settings count"));

@@ -18,7 +18,8 @@ pub(crate) fn container(node: &NodeView, facts: &PodFacts, name: &str, plan: &mu
         known(&facts.oom_spec, RULE, plan);
         return;
     }
-    let own = facts.oom_spec.as_ref().ok().and_then(Option::as_ref).and_then(|spec| spec.get(name).copied());
+    let own =
+        facts.oom_spec.as_ref().ok().and_then(Option::as_ref).and_then(|spec| spec.0.get(name).copied());
     let (score, whose) = match own {
         Some(score) => (score, "container"),
         None => match known(&facts.oom_default, RULE, plan) {

@@ -152,12 +152,13 @@ impl Rule {
     pub const fn releases(self, level: Level) -> &'static [Field] {
         use Field::*;
         match (self, level) {
+            (Rule::CpusetAllocator, Level::HostApplication) => &[CpusetCpus],
             (Rule::CpusetAllocator, Level::Pod) => &[CpuQuota],
             (Rule::CpusetAllocator, Level::Container) => &[CpusetCpus, CpuQuota],
             (Rule::BatchResource, Level::Pod | Level::Container) => &[CpuShares, CpuQuota, MemoryLimit],
             (Rule::CpuNormalization, Level::Pod | Level::Container) => &[CpuQuota],
             (Rule::GroupIdentity, Level::QosDirectory) => &[CpuBvtWarpNs, CpuIdle],
-            (Rule::GroupIdentity, Level::Pod) => &[CpuBvtWarpNs, CpuIdle, CpuShares],
+            (Rule::GroupIdentity, Level::Pod | Level::HostApplication) => &[CpuBvtWarpNs, CpuIdle, CpuShares],
             (Rule::GroupIdentity, Level::Container) => &[CpuBvtWarpNs],
             (Rule::CoreSched, Level::QosDirectory | Level::Pod) => &[CpuIdle],
             (Rule::CoreSched, Level::Container) => &[CoreSchedGroup],
@@ -203,7 +204,9 @@ impl Rule {
             Field::Env(_) | Field::Device(_) | Field::Mount(_) => {
                 level == Level::Container && matches!(self, Rule::GpuEnvInject | Rule::RdmaDeviceInject)
             }
-            field if field.disk().is_some() => self == Rule::BlkioQos && level != Level::Container,
+            field if field.disk().is_some() => {
+                self == Rule::BlkioQos && matches!(level, Level::Node | Level::QosDirectory | Level::Pod)
+            }
             field => self.releases(level).contains(field),
         }
     }

@@ -113,6 +113,8 @@ pub struct KernelView {
     pub scheduler_slice: bool,
     /// Core scheduling works.
     pub core_scheduling: bool,
+    /// State of the switch `kernel.sched_core` of vendor kernels; `None` where there is none.
+    pub core_scheduling_switch: Option<bool>,
     /// Cores run more than one thread now (`devices/system/cpu/smt/active`).
     pub smt_active: bool,
     /// `memory.min` and `memory.low`.
@@ -162,6 +164,7 @@ impl KernelView {
             cpu_uclamp: false,
             scheduler_slice: false,
             core_scheduling: false,
+            core_scheduling_switch: None,
             smt_active: false,
             memory_protection: false,
             memory_high: false,

@@ -1,3 +1,4 @@
+use koord_crd::node_slo::HostApplication;
 use koord_extension::keys::annotation;
 use koord_extension::qos::KubeQos;
 use serde_json::json;
@@ -211,4 +212,61 @@ fn without_a_policy_a_mainline_kernel_is_left_alone() {
     for kube_qos in KubeQos::ALL {
         assert_eq!(qos_dir(&node, kube_qos), Plan::default());
     }
+}
+
+fn application(qos: &str) -> HostApplication {
+    HostApplication { name: "app".to_owned(), qos: qos.to_owned(), ..HostApplication::default() }
+}
+
+#[test]
+fn applications_of_the_host() {
+    let mut node = a_node(cpu_qos(&ALL), vendor_kernel(), &[]);
+    node.pools.ls = vec![Pool { numa_node: 0, cpus: cpus("0-3") }];
+    let vector = [
+        ("LSE", Some(2), None),
+        ("LSR", Some(2), None),
+        ("LS", Some(2), Some(cpus("0-3"))),
+        ("BE", Some(-1), None),
+        ("SYSTEM", Some(0), None),
+        ("", Some(0), None),
+    ];
+    for (qos, identity, shared) in vector {
+        let plan = host_application(&node, &application(qos));
+        assert_eq!(plan.integer(&Field::CpuBvtWarpNs), identity, "{qos}");
+        assert_eq!(wished_cpus(&plan), shared, "{qos}");
+        assert!(plan.wishes.iter().all(|wish| wish.rule.may_own(&wish.field, Level::HostApplication)));
+    }
+    node.kernel = mainline_kernel();
+    assert_eq!(host_application(&node, &application("BE")).integer(&Field::CpuIdle), Some(1));
+    assert_eq!(host_application(&node, &application("LSR")), Plan::default());
+    node.gates = node.gates.clone().without(Gate::GroupIdentity).without(Gate::CpuSetAllocator);
+    for qos in ["LS", "BE"] {
+        assert_eq!(host_application(&node, &application(qos)), Plan::default());
+    }
+}
+
+#[test]
+fn switches_of_the_kernel_in_order() {
+    let switches = |policy: &Json, identity: Option<bool>, core: Option<bool>| -> Vec<(&'static str, bool)> {
+        let kernel = KernelView {
+            group_identity: true,
+            group_identity_switch: identity,
+            core_scheduling_switch: core,
+            ..mainline_kernel()
+        };
+        let plan = node_plan(&a_node(policy.clone(), kernel, &[Gate::CoreSched]));
+        plan.switches.iter().map(|switch| (switch.name, switch.on)).collect()
+    };
+    let identity = cpu_qos(&ALL);
+    let mut cookies = identity.clone();
+    cookies["resourceQOSStrategy"]["policies"] = json!({"cpuPolicy": "coreSched"});
+    let (by_identity, by_core) = ("sched_group_identity_enabled", "sched_core");
+    let on = Some(true);
+    assert_eq!(switches(&identity, on, on), [(by_core, false), (by_identity, true)]);
+    assert_eq!(switches(&identity, Some(false), None), [(by_identity, true)]);
+    assert_eq!(switches(&identity, None, on), []);
+    assert_eq!(switches(&cookies, on, on), [(by_identity, false), (by_core, true)]);
+    assert_eq!(switches(&cookies, None, Some(false)), [(by_core, true)]);
+    assert_eq!(switches(&cookies, on, None), []);
+    assert_eq!(switches(&json!({}), on, on), []);
 }

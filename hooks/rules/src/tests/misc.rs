@@ -532,3 +532,8 @@ fn names_of_rules_lead_back_to_them() {
     }
     assert_eq!(Rule::from_name("kubelet"), None);
 }
+
+#[test]
+fn facts_of_a_pod_take_little_room() {
+    assert!(size_of::<PodFacts>() <= 384, "{}", size_of::<PodFacts>());
+}

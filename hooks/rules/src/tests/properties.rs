@@ -286,7 +286,7 @@ proptest! {
 
     #[test]
     fn annotations_of_any_text_are_survived(text in ".{0,60}", qos in qos()) {
-        let node = a_node(json!({}), mainline_kernel(), &Gate::ALL.to_vec());
+        let node = a_node(json!({}), mainline_kernel(), Gate::ALL);
         let mut pod = a_pod(qos, KubeQos::Burstable, &[]);
         for key in [annotation::RESOURCE_STATUS, annotation::EXTENDED_RESOURCE_SPEC, annotation::CPU_QOS,
             annotation::CPU_BURST, annotation::MEMORY_QOS, annotation::BLKIO_QOS, annotation::DEVICE_ALLOCATED,
