@@ -18,9 +18,9 @@ pub mod gates;
 pub mod json;
 pub mod keys;
 pub mod label;
-
+pub mod legality;
 pub mod priority;
 pub mod qos;
 pub mod quantity;
-
+pub mod translation;
 pub mod units;

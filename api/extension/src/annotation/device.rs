@@ -183,6 +183,13 @@ impl DeviceTopologyScope {
     }
 }
 
+impl GpuPartitionAllocatePolicy {
+    /// Whether the best partitions are the only ones. Unset is BestEffort.
+    pub fn is_restricted(&self) -> bool {
+        *self == GpuPartitionAllocatePolicy::Restricted
+    }
+}
+
 impl GpuPartitions {
     /// Key of the annotation.
     pub const KEY: &'static str = annotation::GPU_PARTITIONS;
