@@ -42,6 +42,11 @@ pub trait Directory: Send {
 pub trait Files: Send + Sync + fmt::Debug {
     /// Opens `path`, relative and without `..`, below `root`.
     fn open(&self, root: &std::path::Path, path: &str) -> Result<Box<dyn Directory>, Errno>;
+
+    /// Which directory `path` is now, without opening it.
+    fn identity(&self, root: &std::path::Path, path: &str) -> Result<Identity, Errno> {
+        self.open(root, path)?.identity()
+    }
 }
 
 /// The kernel's files.
@@ -80,6 +85,15 @@ impl Files for KernelFiles {
             other => other?,
         };
         Ok(Box::new(KernelDirectory(directory)))
+    }
+
+    fn identity(&self, root: &std::path::Path, path: &str) -> Result<Identity, Errno> {
+        // One system call. A link on the way would give another directory than `open` finds, so another identity than
+        // the remembered one, and then `open` has the last word.
+        let root = self.root(root)?;
+        let path = if path.is_empty() { "." } else { path };
+        let found = rustix::fs::statat(&*root, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Identity { device: found.st_dev, inode: found.st_ino })
     }
 }
 
@@ -206,6 +220,8 @@ mod tests {
         // The same directory has the same identity, a new one of the same name another.
         let first = directory.identity().unwrap();
         assert_eq!(files.open(root.path(), "a").unwrap().identity().unwrap(), first);
+        assert_eq!(files.identity(root.path(), "a"), Ok(first));
+        assert_eq!(files.identity(root.path(), "b"), Err(Errno::NOENT));
         fs::rename(root.path().join("a"), root.path().join("old")).unwrap();
         fs::create_dir(root.path().join("a")).unwrap();
         assert_ne!(files.open(root.path(), "a").unwrap().identity().unwrap(), first);

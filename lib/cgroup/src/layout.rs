@@ -96,6 +96,8 @@ pub struct Layout {
     folders: BTreeMap<Controller, PathBuf>,
     /// The page of this machine in bytes.
     page_size: i64,
+    /// The group of all pods.
+    kubepods: CgroupPath,
 }
 
 /// What [`Layout::detect`] is told.
@@ -146,7 +148,7 @@ impl Layout {
             path::check_level(kubelet_root, level)?;
             levels.push(level.to_owned());
         }
-        Ok(Layout {
+        let mut layout = Layout {
             root: root.into(),
             version,
             driver,
@@ -154,7 +156,10 @@ impl Layout {
             declared: Vec::new(),
             folders: BTreeMap::new(),
             page_size: i64::try_from(page_size()).unwrap_or(4096),
-        })
+            kubepods: CgroupPath::root(),
+        };
+        layout.kubepods = layout.group(&["kubepods"]);
+        Ok(layout)
     }
 
     /// Finds the layout below a root. The driver may be [`DriverSource::Assumed`]; then ask again when the kubelet has
@@ -256,7 +261,7 @@ impl Layout {
 
     /// The group of all pods, which is also the parent of Guaranteed pods.
     pub fn kubepods(&self) -> CgroupPath {
-        self.group(&["kubepods"])
+        self.kubepods.clone()
     }
 
     /// The parent of the pods of a class.
@@ -311,7 +316,7 @@ impl Layout {
         let below = |parent: &str| {
             text.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        below(self.kubepods().as_str()) || self.declared.iter().any(|directory| below(directory))
+        below(self.kubepods.as_str()) || self.declared.iter().any(|directory| below(directory))
     }
 }
 

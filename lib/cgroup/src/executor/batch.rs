@@ -11,7 +11,7 @@ use super::order::{self, Change, Step};
 use super::state::FileState;
 use super::{Executor, Outcome, OverUse, Owner, Write, WriteEvent, Written};
 use crate::error::{CgroupError, Operation};
-use crate::files::Directory;
+use crate::files::{Directory, Identity};
 use crate::layout::Controller;
 use crate::path::CgroupPath;
 use crate::resource::{FileText, Resource, ResourceFile, number_of};
@@ -41,6 +41,8 @@ struct Batch<'a> {
     executor: &'a Executor,
     now: Instant,
     over_use: OverUse,
+    /// Directories looked at without opening them.
+    identities: HashMap<(Controller, CgroupPath), Result<Identity, Errno>>,
     open: HashMap<(Controller, CgroupPath), Result<Box<dyn Directory>, Errno>>,
     writes: u64,
     reads: u64,
@@ -48,7 +50,15 @@ struct Batch<'a> {
 
 pub(super) fn apply(executor: &Executor, writes: &[Write], over_use: OverUse) -> Vec<Written> {
     let now = executor.now();
-    let mut batch = Batch { executor, now, over_use, open: HashMap::new(), writes: 0, reads: 0 };
+    let mut batch = Batch {
+        executor,
+        now,
+        over_use,
+        identities: HashMap::new(),
+        open: HashMap::new(),
+        writes: 0,
+        reads: 0,
+    };
     let last = last_wishes(executor, writes);
     let mut answers: Vec<Option<Written>> = vec![None; writes.len()];
     let mut pending = Vec::new();
@@ -163,6 +173,9 @@ impl<'a> Batch<'a> {
         let file = resource.file(version).ok_or_else(unsupported)?;
         resource.validate(&write.value, version)?;
         let key = batch_text(executor, write, &write.value).key();
+        if let Some(answer) = self.known(write, file, key.as_deref()) {
+            return Ok(Looked::Answer(answer));
+        }
         let identity = match self.directory(file.controller, &write.path).and_then(Directory::identity) {
             Ok(identity) => identity,
             Err(error) => {
@@ -177,30 +190,7 @@ impl<'a> Batch<'a> {
                 return Err(failed);
             }
         };
-        {
-            let mut state = executor.lock_state();
-            state.identify(&write.path, file.controller, identity);
-            let known = state.group(&write.path).and_then(|group| group.file(resource, key.as_deref()));
-            if let Some(holder) = known.map(|file| &file.owner).filter(|owner| **owner != write.owner) {
-                let holder = holder.clone();
-                state.counts.conflicts += 1;
-                drop(state);
-                if let Some(observer) = &executor.shared.observer {
-                    observer.conflict(write, &holder);
-                }
-                return Err(CgroupError::Owned { path: write.path.to_string(), resource, owner: holder });
-            }
-            let fresh = state.fresh(&write.path, resource, key.as_deref(), &write.value, self.now);
-            if let Some(known) = fresh {
-                let answer = Written {
-                    before: known.found.clone(),
-                    found: known.found.clone(),
-                    result: if known.is_deferred { Outcome::Deferred } else { Outcome::Same },
-                };
-                state.counts.fresh += 1;
-                return Ok(Looked::Answer(answer));
-            }
-        }
+        self.claim(write, file, key.as_deref(), identity)?;
         if resource.is_act() {
             return Ok(Looked::Pending(Box::new(Pending::new(index, write, write.value.clone(), file))));
         }
@@ -225,6 +215,54 @@ impl<'a> Batch<'a> {
         pending.before = before;
         pending.text = text;
         Ok(Looked::Pending(Box::new(pending)))
+    }
+
+    /// The answer to a wish that was known to hold not long ago, if its directory is still the same.
+    fn known(&mut self, write: &Write, file: ResourceFile, key: Option<&str>) -> Option<Written> {
+        let executor = self.executor;
+        let (remembered, answer) = {
+            let state = executor.lock_state();
+            let group = state.group(&write.path)?;
+            let known = state.fresh(&write.path, write.resource, key, &write.value, self.now)?;
+            if known.owner != write.owner {
+                return None;
+            }
+            let identity = group.identities.iter().find(|(controller, _)| *controller == file.controller)?.1;
+            let result = if known.is_deferred { Outcome::Deferred } else { Outcome::Same };
+            (identity, Written { before: known.found.clone(), found: known.found.clone(), result })
+        };
+        let identity = *self.identities.entry((file.controller, write.path.clone())).or_insert_with(|| {
+            executor.shared.files.identity(&executor.layout().directory(file.controller), write.path.as_str())
+        });
+        if identity != Ok(remembered) {
+            return None;
+        }
+        executor.lock_state().counts.fresh += 1;
+        Some(answer)
+    }
+
+    /// Sees to it that the file is nobody else's.
+    fn claim(
+        &self,
+        write: &Write,
+        file: ResourceFile,
+        key: Option<&str>,
+        identity: Identity,
+    ) -> Result<(), CgroupError> {
+        let executor = self.executor;
+        let mut state = executor.lock_state();
+        state.identify(&write.path, file.controller, identity);
+        let known = state.group(&write.path).and_then(|group| group.file(write.resource, key));
+        let Some(holder) = known.map(|file| &file.owner).filter(|owner| **owner != write.owner) else {
+            return Ok(());
+        };
+        let holder = holder.clone();
+        state.counts.conflicts += 1;
+        drop(state);
+        if let Some(observer) = &executor.shared.observer {
+            observer.conflict(write, &holder);
+        }
+        Err(CgroupError::Owned { path: write.path.to_string(), resource: write.resource, owner: holder })
     }
 
     /// A file or a group that is not there: which of the two.

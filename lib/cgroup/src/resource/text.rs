@@ -184,7 +184,7 @@ pub(super) fn parse_kernel_text(
     let number = |expected| number_of(trimmed).ok_or_else(|| wrong(expected));
     Ok(match table::row(resource).kind {
         Kind::Shares if is_v2 => match number("a weight of 0..10000")? {
-            // What an idle group shows.
+            // What an idle group shows, up to kernel 6.11; later ones show 1.
             0 => Value::Integer(0),
             weight => Value::Integer(conversion.shares(weight).ok_or_else(|| wrong("a weight of 0..10000"))?),
         },
