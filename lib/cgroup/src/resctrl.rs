@@ -2,13 +2,15 @@
 //!
 //! Two layers. Pure: [`schemata`] reads and writes the text of the files, [`share`] turns percents into masks and
 //! bandwidth values, [`plan`] turns a strategy or a pod's annotation into schemata, [`pod_groups`] decides which
-//! groups are left over, [`runtime_class`] which containers belong to the container runtime. I/O, all below a root
+//! groups are left over, [`runtime_class`] which containers belong to the container runtime, [`class_file`] what a
+//! runtime's own classes mean. I/O, all below a root
 //! that is `/sys/fs/resctrl` on a real machine: [`info`] reads what the hardware can, [`groups`] makes, fills and
 //! removes groups, [`monitor`] reads counters.
 //!
 //! A group costs a *closid* (class of service id), of which the hardware has few (4 to 16, the root group included).
 //! Monitoring groups below a group cost an *rmid* and no closid.
 
+pub mod class_file;
 pub mod groups;
 pub mod info;
 pub mod monitor;
