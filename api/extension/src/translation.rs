@@ -248,7 +248,8 @@ pub fn rename_deprecated(list: &mut ResourceList) -> bool {
 
 /// Renames former names of resources everywhere in a pod. Gives whether something changed.
 pub fn rename_deprecated_in_pod(pod: &mut PodResources) -> bool {
-    pod.lists_mut().fold(false, |changed, list| rename_deprecated(list) || changed)
+    // Counted, because `any` would stop at the first list that changes.
+    pod.lists_mut().filter_map(|list| rename_deprecated(list).then_some(())).count() > 0
 }
 
 impl PodResources {

@@ -269,7 +269,7 @@ fn gpu_requests_get_their_full_form() {
     assert_eq!(shared(&[(resource::GPU_CORE, "400"), (resource::GPU_MEMORY_RATIO, "50")]), 1);
     assert_eq!(shared(&[(resource::GPU_MEMORY, "16Gi")]), 1);
     assert_eq!(shared(&[(resource::GPU_SHARED, "5"), (resource::GPU_CORE, "400")]), 5);
-    assert_eq!(normalized(&[("cpu", "1")], &[]).0, false);
+    assert!(!normalized(&[("cpu", "1")], &[]).0);
 }
 
 #[test]
