@@ -6,7 +6,8 @@ use super::{Finding, Package, Repository};
 const PROGRAMS: [&str; 6] = ["proxy", "koordlet", "scheduler", "descheduler", "manager", "cli"];
 
 /// Crates that decide and do no I/O.
-pub(super) const PURE_CRATES: [&str; 3] = ["hooks/rules", "proxy/intercept", "proxy/tap"];
+pub(super) const PURE_CRATES: [&str; 5] =
+    ["api/crd", "api/extension", "hooks/rules", "proxy/intercept", "proxy/tap"];
 
 /// Crates that are a border to C. Their manifests have a lint table of their own, which denies unsafe code; single files
 /// may allow it again, see [`super::source::BORDERS`].
