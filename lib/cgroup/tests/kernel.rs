@@ -3,6 +3,9 @@
 //! Needs root and writable control groups of either version; without, every test fails and says so. Each test makes groups
 //! of its own at the top of the hierarchies, `koord-cgroup-test-PID-NAME`, and removes them.
 
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::print_stdout, reason = "a reader of the results must know what kernel gave them")]
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
