@@ -35,6 +35,9 @@ pub struct Level<'a> {
 /// # Errors
 /// See [`Failure`].
 pub fn run(arguments: Explain, session: &mut Session<'_, '_>) -> Result<Outcome, Failure> {
+    if let Some(file) = &arguments.filename {
+        return crate::manifest::run(file, session);
+    }
     let which = Which { what: Some(subject(&arguments.what)?), namespace: arguments.namespace };
     let pods = crate::node::pods(&session.client, &which)?;
     let selected = unambiguous(super::node::selected(&pods, &which), &which)?;

@@ -7,6 +7,7 @@ pub mod arguments;
 pub mod client;
 pub mod explain;
 pub mod hooks;
+pub mod manifest;
 pub mod node;
 pub mod outcome;
 pub mod output;

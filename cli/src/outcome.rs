@@ -90,6 +90,16 @@ pub enum Failure {
         /// Where and why.
         source: YamlError,
     },
+    /// A manifest has nothing to explain.
+    #[error(
+        "{} has no pod; looked for: Pod, PodTemplate, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob, \
+         ReplicationController, and lists of these",
+        path.display()
+    )]
+    NoPods {
+        /// The file.
+        path: PathBuf,
+    },
     /// The answer cannot be written in the form asked for.
     #[error("the answer cannot be written as {form}")]
     Form {
@@ -123,7 +133,8 @@ impl Failure {
             Failure::Ambiguous { .. }
             | Failure::Usage(_)
             | Failure::Read { .. }
-            | Failure::Malformed { .. } => Outcome::Usage,
+            | Failure::Malformed { .. }
+            | Failure::NoPods { .. } => Outcome::Usage,
             Failure::Client(_)
             | Failure::Write { .. }
             | Failure::Form { .. }

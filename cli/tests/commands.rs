@@ -416,6 +416,82 @@ fn another_program_at_the_socket() {
     );
 }
 
+/// The program without a proxy.
+fn offline(arguments: &str) -> Answer {
+    answer(
+        koordctl()
+            .current_dir(format!("{FOLDER}/tests/data"))
+            .args(arguments.split_whitespace())
+            .output()
+            .unwrap(),
+    )
+}
+
+#[test]
+fn pods_of_a_manifest() {
+    for (name, arguments) in [
+        ("manifest.txt", "explain -f pods.yaml"),
+        ("manifest-wide.txt", "explain -f pods.yaml -o wide"),
+        ("manifest.json", "explain -f pods.yaml -o json"),
+    ] {
+        let Answer { code, output, complaints } = offline(arguments);
+        let expected = (0, "skipped: document 3, item 1 is a Service, which has no pods\n");
+        assert_eq!((code, complaints.as_str()), expected, "{arguments}");
+        assert_golden(name, &output);
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&offline("explain -f pods.yaml -o json").output).unwrap();
+    let yaml = koord_runtime::yaml::document(&offline("explain -f pods.yaml -o yaml").output).unwrap();
+    assert_eq!(json, yaml);
+}
+
+#[test]
+fn a_manifest_from_standard_input() {
+    use std::io::Write as _;
+    let mut child = koordctl()
+        .args(["explain", "-f", "-", "-o", "json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pod = r#"{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": []}}"#;
+    child.stdin.take().unwrap().write_all(pod.as_bytes()).unwrap();
+    let Answer { code, output, complaints } = answer(child.wait_with_output().unwrap());
+    assert_eq!((code, complaints.as_str()), (0, ""));
+    let reports: serde_json::Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(reports[0]["name"], "a");
+    assert_eq!(reports[0]["qos"]["effective"], "BE");
+    assert_eq!(reports[0]["cgroup"]["cgroupfs"], "/kubepods/besteffort/podUID");
+    assert_eq!(
+        reports[0]["cgroup"]["systemd"],
+        "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podUID.slice"
+    );
+}
+
+#[test]
+fn manifests_that_cannot_be_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.yaml");
+    let explain = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        offline(&format!("explain -f {}", path.display()))
+    };
+    let name = path.display();
+    for (text, complaint) in [
+        ("a: 1\na: 2\n", format!("koordctl: {name}: line 2, column 1: key \"a\" appears more than once\n")),
+        ("", format!("koordctl: {name} has no pod; looked for: Pod, ")),
+        ("kind: Pod\n", "skipped: document 1 is a Pod without spec\nkoordctl: ".to_owned()),
+    ] {
+        let Answer { code, output, complaints } = explain(text);
+        assert_eq!((code, output.as_str()), (2, ""), "{text}");
+        assert!(complaints.starts_with(&complaint), "{complaints}");
+    }
+    let missing = offline("explain -f /nonexistent.yaml");
+    assert_eq!(missing.code, 2);
+    assert!(missing.complaints.starts_with("koordctl: cannot read /nonexistent.yaml: No such file"));
+}
+
 #[test]
 fn pages() {
     let version = env!("CARGO_PKG_VERSION");
