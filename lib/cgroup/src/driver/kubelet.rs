@@ -1,8 +1,12 @@
 //! What a kubelet's command line, configuration file and `/configz` say about control groups.
 //!
-//! Reading them is the caller's: the file is in the mount namespace of the host, `/configz` behind the kubelet's port.
+//! [`find`] looks for the kubelet among the node's processes. `/configz` is behind the kubelet's port, and asking there the
+//! caller's.
 
-use super::CgroupDriver;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{CgroupDriver, DriverEvidence};
 
 /// What a kubelet says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,6 +71,66 @@ impl KubeletSettings {
             .ok()
             .and_then(|document| document.get("kubeletconfig").map(of_json))
             .unwrap_or_default()
+    }
+}
+
+/// A kubelet that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FoundKubelet {
+    /// What its command line says.
+    pub flags: KubeletSettings,
+    /// What its configuration file says, if it has one that can be read.
+    pub file: KubeletSettings,
+}
+
+impl FoundKubelet {
+    /// The group below which it makes its groups: the flag counts before the file.
+    pub fn cgroup_root(&self) -> Option<&str> {
+        self.flags.cgroup_root.as_deref().or(self.file.cgroup_root.as_deref())
+    }
+
+    /// Adds what it says to what is known of the driver.
+    pub fn add_to(&self, evidence: &mut DriverEvidence) {
+        evidence.has_kubelet = true;
+        evidence.kubelet_flag = self.flags.driver.or(evidence.kubelet_flag);
+        evidence.kubelet_configuration = self.file.driver.or(evidence.kubelet_configuration);
+    }
+}
+
+/// Finds the kubelet among the processes below `proc_root` (`/proc`), by the name of its program. Its configuration file is
+/// read as it sees it: below its own root, from its own working directory.
+pub fn find(proc_root: &Path) -> Option<FoundKubelet> {
+    let mut processes: Vec<u32> = fs::read_dir(proc_root)
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    // The same one each time, should there be several.
+    processes.sort_unstable();
+    processes.into_iter().find_map(|pid| {
+        let process = proc_root.join(pid.to_string());
+        // Processes of the kernel have no command line, and one that has ended has no directory.
+        let words = String::from_utf8(fs::read(process.join("cmdline")).ok()?).ok()?;
+        let mut words = words.split('\0');
+        let program = words.next()?;
+        if program.rsplit('/').next() != Some("kubelet") {
+            return None;
+        }
+        let flags = KubeletSettings::of_command_line(words);
+        let file = flags
+            .configuration_file
+            .as_deref()
+            .and_then(|file| fs::read_to_string(place_of(&process, file)).ok())
+            .map(|text| KubeletSettings::of_configuration(&text))
+            .unwrap_or_default();
+        Some(FoundKubelet { flags, file })
+    })
+}
+
+/// Where a file that a process names is.
+fn place_of(process: &Path, file: &str) -> PathBuf {
+    match file.strip_prefix('/') {
+        Some(absolute) => process.join("root").join(absolute),
+        None => process.join("cwd").join(file),
     }
 }
 
@@ -141,5 +205,39 @@ mod tests {
         for nothing in ["", "{", "other:\n  cgroupDriver: systemd\n", "cgroupRoot: \"\""] {
             assert_eq!(KubeletSettings::of_configuration(nothing), KubeletSettings::default(), "{nothing}");
         }
+    }
+
+    #[test]
+    fn a_kubelet_is_found_by_its_name() {
+        let proc = tempfile::tempdir().unwrap();
+        let process = |pid: &str, words: &str| {
+            let folder = proc.path().join(pid);
+            for sub in ["root/etc", "cwd"] {
+                fs::create_dir_all(folder.join(sub)).unwrap();
+            }
+            fs::write(folder.join("cmdline"), words.replace(' ', "\0")).unwrap();
+        };
+        process("1", "/sbin/init");
+        process("self", "kubelet --cgroup-driver=systemd");
+        assert_eq!(find(proc.path()), None);
+        process("30", "/usr/bin/kubelet --config=/etc/kubelet.yaml --cgroup-root /a ");
+        fs::write(proc.path().join("30/root/etc/kubelet.yaml"), "cgroupDriver: systemd\ncgroupRoot: /b\n")
+            .unwrap();
+        let found = find(proc.path()).unwrap();
+        assert_eq!(found.cgroup_root(), Some("/a"));
+        let mut evidence = DriverEvidence::default();
+        found.add_to(&mut evidence);
+        assert_eq!(
+            evidence,
+            DriverEvidence {
+                has_kubelet: true,
+                kubelet_configuration: Some(CgroupDriver::Systemd),
+                ..DriverEvidence::default()
+            }
+        );
+        process("4", "kubelet --config conf.json --cgroup-driver=cgroupfs");
+        fs::write(proc.path().join("4/cwd/conf.json"), "{\"cgroupRoot\":\"/c\"}").unwrap();
+        let found = find(proc.path()).unwrap();
+        assert_eq!((found.cgroup_root(), found.flags.driver), (Some("/c"), Some(CgroupDriver::Cgroupfs)));
     }
 }

@@ -41,6 +41,8 @@ struct Batch<'a> {
     executor: &'a Executor,
     now: Instant,
     over_use: OverUse,
+    /// Owners of this batch's files that have none yet.
+    claimed: HashMap<(CgroupPath, Resource, Option<String>), Owner>,
     /// Directories looked at without opening them.
     identities: HashMap<(Controller, CgroupPath), Result<Identity, Errno>>,
     open: HashMap<(Controller, CgroupPath), Result<Box<dyn Directory>, Errno>>,
@@ -54,6 +56,7 @@ pub(super) fn apply(executor: &Executor, writes: &[Write], over_use: OverUse) ->
         executor,
         now,
         over_use,
+        claimed: HashMap::new(),
         identities: HashMap::new(),
         open: HashMap::new(),
         writes: 0,
@@ -243,7 +246,7 @@ impl<'a> Batch<'a> {
 
     /// Sees to it that the file is nobody else's.
     fn claim(
-        &self,
+        &mut self,
         write: &Write,
         file: ResourceFile,
         key: Option<&str>,
@@ -253,9 +256,16 @@ impl<'a> Batch<'a> {
         let mut state = executor.lock_state();
         state.identify(&write.path, file.controller, identity);
         let known = state.group(&write.path).and_then(|group| group.file(write.resource, key));
-        let Some(holder) = known.map(|file| &file.owner).filter(|owner| **owner != write.owner) else {
-            return Ok(());
+        let claim = (write.path.clone(), write.resource, key.map(str::to_owned));
+        let holder = match known {
+            Some(known) => &known.owner,
+            // Each task and each reclaim is an act of its own.
+            None if write.resource.is_act() => return Ok(()),
+            None => self.claimed.entry(claim).or_insert_with(|| write.owner.clone()),
         };
+        if *holder == write.owner {
+            return Ok(());
+        }
         let holder = holder.clone();
         state.counts.conflicts += 1;
         drop(state);

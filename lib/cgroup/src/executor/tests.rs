@@ -240,6 +240,18 @@ fn a_file_has_one_owner() {
 }
 
 #[test]
+fn of_two_owners_in_one_batch_the_first_has_the_file() {
+    let bed = bed(V1);
+    let first = bed.write(CONTAINER, Resource::CpuShares, 5);
+    let second = Write { value: Value::Integer(6), owner: Owner::new("other"), ..first.clone() };
+    let answers = bed.executor.apply(&[first, second]);
+    assert_eq!(answers[0].result, Outcome::Written);
+    assert!(matches!(&answers[1].result, Outcome::Failed(CgroupError::Owned { .. })), "{answers:?}");
+    assert_eq!(bed.text(CONTAINER, "cpu.shares"), "5");
+    assert_eq!((bed.executor.counts().conflicts, bed.executor.owned()), (1, 1));
+}
+
+#[test]
 fn two_devices_of_one_file_do_not_disturb_each_other() {
     let bed = bed(V2);
     bed.apply(CONTAINER, Resource::BlkioReadBps, "8:0 5");
