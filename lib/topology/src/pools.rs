@@ -119,6 +119,22 @@ pub fn kubelet_allocations(
     state.pods().filter(|(uid, _)| !pod(uid).is_some_and(|pod| is_managed(pod.qos, &pod.cpus))).collect()
 }
 
+/// Pods that are ours and to which the kubelet gives other CPUs than the scheduler did, with what the kubelet gives. Under
+/// the static policy it does so for pods of the Guaranteed class, and writes it again each time it reconciles; an operator
+/// must know, because only one of the two can win.
+pub fn kubelet_conflicts(
+    state: &CpuManagerState,
+    pod: impl Fn(&str) -> Option<PodCpus>,
+) -> Vec<(&str, CpuSet)> {
+    if !state.is_static() {
+        return Vec::new();
+    }
+    state
+        .pods()
+        .filter(|(uid, cpus)| pod(uid).is_some_and(|pod| is_managed(pod.qos, &pod.cpus) && pod.cpus != *cpus))
+        .collect()
+}
+
 /// Something about the LS pool that an operator must know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolAlarm {
@@ -283,6 +299,25 @@ mod tests {
         assert_eq!(found(|_| Some(PodCpus { qos: None, cpus: CpuSet::new() })), ["podA:1-3", "podB:4"]);
         let none = CpuManagerState { policy: "none".to_owned(), ..state.clone() };
         assert_eq!(kubelet_allocations(&none, |_| None), []);
+    }
+
+    #[test]
+    fn the_kubelet_and_the_scheduler_disagree() {
+        let mut state = CpuManagerState::parse(
+            r#"{"policyName":"static","defaultCpuSet":"0","entries":{"same":{"c":"1-2"},"other":{"c":"3"},
+                "shared":{"c":"4"},"theirs":{"c":"5"},"gone":{"c":"6"}}}"#,
+        )
+        .expect("a state");
+        let known = |uid: &str| match uid {
+            "same" => Some(pod(QosClass::Lsr, "1-2")),
+            "other" => Some(pod(QosClass::Lsr, "1")),
+            "shared" => Some(pod(QosClass::Ls, "")),
+            "theirs" => Some(PodCpus { qos: None, cpus: CpuSet::new() }),
+            _ => None,
+        };
+        assert_eq!(kubelet_conflicts(&state, known), [("other", set("3")), ("shared", set("4"))]);
+        state.policy = "none".to_owned();
+        assert_eq!(kubelet_conflicts(&state, known), []);
     }
 
     fn shared(entries: &[(u32, &str)]) -> Vec<SharePool> {

@@ -61,8 +61,8 @@ pub fn read(root: &Path) -> Result<Topology, SysfsError> {
     let online = online(&cpu_folder)?;
     let (node_of, empty_nodes) = numa_nodes(&root.join("devices/system/node"))?;
 
-    let mut cores = Numbering::default();
-    let mut sockets = Numbering::default();
+    let mut cores = Numbering::new();
+    let mut sockets = Numbering::new();
     let mut cpus = Vec::with_capacity(online.len());
     for id in online.iter() {
         let folder = cpu_folder.join(format!("cpu{id}"));
@@ -73,12 +73,12 @@ pub fn read(root: &Path) -> Result<Topology, SysfsError> {
             None => cpu_list(&topology.join("thread_siblings_list"))?,
         };
         let package = number(&topology.join("physical_package_id"))?.unwrap_or(-1);
-        // Cores are told apart by their lowest thread: core_id repeats in every socket, die and cluster. A thread
-        // that is its own sibling only, in a list that leaves it out, is still a core.
+        // Cores are told apart by their lowest thread: core_id repeats in every socket, die and cluster. The package
+        // counts as well, because some hypervisors name siblings across packages.
         let lowest = siblings.and_then(|list| list.intersection(&online).first()).unwrap_or(id).min(id);
         cpus.push(Cpu {
             id,
-            core: cores.of(i64::from(lowest)),
+            core: cores.of((package, lowest)),
             socket: sockets.of(package),
             node: node_of.get(&id).copied().unwrap_or(0),
             cache: last_level_cache(&folder.join("cache"))?,
@@ -101,14 +101,17 @@ pub fn turbo_enabled(root: &Path) -> Result<Option<bool>, SysfsError> {
 }
 
 /// Numbers from 0 in the order of first sight.
-#[derive(Default)]
-struct Numbering {
-    seen: BTreeMap<i64, u32>,
+struct Numbering<K> {
+    seen: BTreeMap<K, u32>,
     next: u32,
 }
 
-impl Numbering {
-    fn of(&mut self, key: i64) -> u32 {
+impl<K: Ord> Numbering<K> {
+    const fn new() -> Numbering<K> {
+        Numbering { seen: BTreeMap::new(), next: 0 }
+    }
+
+    fn of(&mut self, key: K) -> u32 {
         *self.seen.entry(key).or_insert_with(|| {
             let number = self.next;
             self.next += 1;

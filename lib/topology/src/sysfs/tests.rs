@@ -104,6 +104,13 @@ fn a_core_whose_first_thread_is_offline() {
 }
 
 #[test]
+fn siblings_in_two_packages_are_two_cores() {
+    let tree = Tree::new();
+    tree.online("0-1").cpu(0, 0, "0-1", None).cpu(1, 1, "0-1", None);
+    assert_eq!(rows(&tree.read()), [(0, 0, 0, 0, None), (1, 1, 1, 0, None)]);
+}
+
+#[test]
 fn a_machine_that_tells_little() {
     // No list of those online, no NUMA folder, package -1, no siblings: what a small ARM board shows.
     let tree = Tree::new();
