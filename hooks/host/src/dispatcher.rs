@@ -130,6 +130,19 @@ struct ServerState {
     generation: u64,
     last_warning: Option<Instant>,
     suppressed_warnings: u64,
+    calls: u64,
+    errors: u64,
+}
+
+/// How the calls of one hook went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallCounts {
+    /// Calls made.
+    pub calls: u64,
+    /// Calls of these that failed.
+    pub errors: u64,
+    /// Whether calls are skipped now, because several in a row took too long.
+    pub skipped: bool,
 }
 
 /// The connections to hook servers and what is remembered of each server.
@@ -192,6 +205,17 @@ impl Dispatcher {
             HookResult::Timeout => CallEnd::TimedOut,
             HookResult::Ok | HookResult::Error => CallEnd::Prompt,
         };
+        {
+            let mut servers = locked(&self.servers);
+            if let Some(state) = servers.get_mut(server.name()) {
+                state.calls += 1;
+                state.errors += u64::from(answer.is_err());
+            } else {
+                let state =
+                    ServerState { calls: 1, errors: u64::from(answer.is_err()), ..Default::default() };
+                servers.insert(server.name().to_owned(), state);
+            }
+        }
         self.metrics.hook_called(server.name(), hook, result, policy, started.elapsed());
         answer.map_err(HookError::Call)
     }
@@ -236,6 +260,13 @@ impl Dispatcher {
                 .any(|entry| matches!(&entry.carrier, Carrier::Remote(remote) if remote == endpoint))
         });
         locked(&self.servers).retain(|name, _| snapshot.entries().iter().any(|entry| entry.name == *name));
+    }
+
+    /// How the calls of a hook went since it was first called.
+    pub fn counts(&self, name: &str) -> CallCounts {
+        let servers = locked(&self.servers);
+        let Some(state) = servers.get(name) else { return CallCounts::default() };
+        CallCounts { calls: state.calls, errors: state.errors, skipped: state.breaker.is_open() }
     }
 
     /// How many connections are kept.

@@ -25,7 +25,8 @@ use tonic::Status;
 
 use crate::library::image::Image;
 use crate::library::{
-    CallError, Description, Health, LOAD_LIMIT, MAX_ANSWER_BYTES, StartError, deadline_exceeded, status_of,
+    CallError, Description, Health, LOAD_LIMIT, MAX_ANSWER_BYTES, StartError, deadline_exceeded,
+    pause_looking, status_of,
 };
 use frame::{Answer, AnswerHead, HEAD_BYTES};
 
@@ -406,6 +407,7 @@ impl Connection {
         self.received.reserve(READ_BYTES);
         if let Some(until) = until {
             let mut buffer = [0; READ_BYTES];
+            let started = std::time::Instant::now();
             while Instant::now() < until {
                 match rustix::net::recv(&self.stream, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT) {
                     Ok((_, 0)) => return Err(Failed::Ended),
@@ -413,7 +415,9 @@ impl Connection {
                         self.received.extend_from_slice(buffer.get(..count).unwrap_or_default());
                         return Ok(());
                     }
-                    Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => std::hint::spin_loop(),
+                    Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {
+                        pause_looking(started.elapsed());
+                    }
                     Err(_) => return Err(Failed::Ended),
                 }
             }

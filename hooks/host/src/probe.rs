@@ -34,6 +34,10 @@ pub struct Probe {
     pub max_address_space: Option<u64>,
     /// Whether each stage the library wants is called once.
     pub call: bool,
+    /// Call this stage only, whether or not the library wants it.
+    pub only: Option<HookType>,
+    /// The request to send, an encoded message of the stage; without it, [`sample`] of the stage.
+    pub request: Option<Vec<u8>>,
 }
 
 impl Probe {
@@ -45,6 +49,8 @@ impl Probe {
             call_limit: Duration::from_secs(2),
             max_address_space: crate::library::Settings::default().max_address_space,
             call: true,
+            only: None,
+            request: None,
         }
     }
 }
@@ -119,8 +125,13 @@ impl Probe {
         let description = frame::read_greeting(greeting)?;
         let mut calls = Vec::new();
         if self.call {
-            for (number, stage) in (1..).zip(description.stages().iter()) {
-                let (report, goes_on) = child.call(number, stage, self.call_limit);
+            let stages: Vec<HookType> = match self.only {
+                Some(stage) => vec![stage],
+                None => description.stages().iter().collect(),
+            };
+            for (number, stage) in (1..).zip(stages) {
+                let request = self.request.clone().unwrap_or_else(|| sample(stage));
+                let (report, goes_on) = child.call(number, stage, &request, self.call_limit);
                 calls.push(report);
                 if !goes_on {
                     break;
@@ -154,10 +165,9 @@ impl Drop for Tried {
 
 impl Tried {
     /// Calls one stage; false if the child is not of use any more.
-    fn call(&mut self, number: u64, stage: HookType, limit: Duration) -> (CallReport, bool) {
-        let request = sample(stage);
+    fn call(&mut self, number: u64, stage: HookType, request: &[u8], limit: Duration) -> (CallReport, bool) {
         let started = Instant::now();
-        let answer = self.exchange(number, stage, &request, limit);
+        let answer = self.exchange(number, stage, request, limit);
         let elapsed = started.elapsed();
         let (outcome, goes_on) = match answer {
             Ok(outcome) => {

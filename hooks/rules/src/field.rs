@@ -144,23 +144,43 @@ fields! {
     SchedulerSlice = "sched_runtime",
 }
 
-/// Names of the fields that there is one of per disk.
+/// A field of one disk, from the disk.
+type OfDisk = fn(DiskNumber) -> Field;
+
+/// The files that have a line for each disk.
+const DISK_FILES: [(&str, OfDisk); 12] = [
+    ("blkio.throttle.read_iops_device", Field::BlkioReadIops),
+    ("blkio.throttle.read_bps_device", Field::BlkioReadBps),
+    ("blkio.throttle.write_iops_device", Field::BlkioWriteIops),
+    ("blkio.throttle.write_bps_device", Field::BlkioWriteBps),
+    ("blkio.cost.weight", Field::BlkioCostWeight),
+    ("blkio.cost.qos", Field::BlkioCostQos),
+    ("blkio.cost.model", Field::BlkioCostModel),
+    ("io.max", Field::IoMax),
+    ("io.weight", Field::IoWeight),
+    ("io.latency", Field::IoLatency),
+    ("io.cost.qos", Field::IoCostQos),
+    ("io.cost.model", Field::IoCostModel),
+];
+
+/// File and disk of the fields that there is one of per disk.
 fn disk_field(field: &Field) -> Option<(&'static str, DiskNumber)> {
-    match field {
-        Field::BlkioReadIops(disk) => Some(("blkio.throttle.read_iops_device", *disk)),
-        Field::BlkioReadBps(disk) => Some(("blkio.throttle.read_bps_device", *disk)),
-        Field::BlkioWriteIops(disk) => Some(("blkio.throttle.write_iops_device", *disk)),
-        Field::BlkioWriteBps(disk) => Some(("blkio.throttle.write_bps_device", *disk)),
-        Field::BlkioCostWeight(disk) => Some(("blkio.cost.weight", *disk)),
-        Field::BlkioCostQos(disk) => Some(("blkio.cost.qos", *disk)),
-        Field::BlkioCostModel(disk) => Some(("blkio.cost.model", *disk)),
-        Field::IoMax(disk) => Some(("io.max", *disk)),
-        Field::IoWeight(disk) => Some(("io.weight", *disk)),
-        Field::IoLatency(disk) => Some(("io.latency", *disk)),
-        Field::IoCostQos(disk) => Some(("io.cost.qos", *disk)),
-        Field::IoCostModel(disk) => Some(("io.cost.model", *disk)),
-        _ => None,
-    }
+    let disk = match field {
+        Field::BlkioReadIops(disk)
+        | Field::BlkioReadBps(disk)
+        | Field::BlkioWriteIops(disk)
+        | Field::BlkioWriteBps(disk)
+        | Field::BlkioCostWeight(disk)
+        | Field::BlkioCostQos(disk)
+        | Field::BlkioCostModel(disk)
+        | Field::IoMax(disk)
+        | Field::IoWeight(disk)
+        | Field::IoLatency(disk)
+        | Field::IoCostQos(disk)
+        | Field::IoCostModel(disk) => *disk,
+        _ => return None,
+    };
+    DISK_FILES.into_iter().find(|(_, of)| of(disk) == *field).map(|(file, _)| (file, disk))
 }
 
 impl Field {
@@ -177,6 +197,24 @@ impl Field {
             Field::Device(path) => Cow::Owned(format!("device {path}")),
             Field::Mount(path) => Cow::Owned(format!("mount {path}")),
             _ => Cow::Borrowed("unnamed"),
+        }
+    }
+
+    /// The field of that name, as [`Field::as_str`] gives it.
+    pub fn from_name(name: &str) -> Option<Field> {
+        if let Some(field) = Field::SINGLE.iter().find(|field| field.single_name() == Some(name)) {
+            return Some(field.clone());
+        }
+        let (kind, which) = name.split_once(' ')?;
+        match kind {
+            "env" => Some(Field::Env(which.to_owned())),
+            "device" => Some(Field::Device(which.to_owned())),
+            "mount" => Some(Field::Mount(which.to_owned())),
+            file => {
+                let (major, minor) = which.split_once(':')?;
+                let disk = DiskNumber { major: major.parse().ok()?, minor: minor.parse().ok()? };
+                DISK_FILES.into_iter().find(|(name, _)| *name == file).map(|(_, of)| of(disk))
+            }
         }
     }
 
@@ -302,6 +340,23 @@ mod tests {
         assert_eq!(Field::Device("/dev/nvidia0".to_owned()).to_string(), "device /dev/nvidia0");
         assert_eq!(Field::IoMax(DISK).as_str(), "io.max 8:16");
         assert_eq!(Field::BlkioReadBps(DISK).disk(), Some(("blkio.throttle.read_bps_device", DISK)));
+    }
+
+    #[test]
+    fn names_lead_back_to_fields() {
+        let of_disks = DISK_FILES.map(|(_, of)| of(DISK));
+        let named = [
+            Field::Env("A B".to_owned()),
+            Field::Device("/dev/a".to_owned()),
+            Field::Mount("/m n".to_owned()),
+        ];
+        for field in Field::SINGLE.iter().chain(&of_disks).chain(&named) {
+            assert_eq!(Field::from_name(&field.as_str()).as_ref(), Some(field));
+            assert_ne!(field.as_str(), "unnamed");
+        }
+        for text in ["", "cpu", "io.max", "io.max 8", "io.max 8:x", "io.other 8:0", "cpu.shares 8:0"] {
+            assert_eq!(Field::from_name(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -53,6 +53,11 @@ impl Default for Breaker {
 }
 
 impl Breaker {
+    /// Whether calls are skipped, or one of them is finding out.
+    pub fn is_open(&self) -> bool {
+        !matches!(self, Self::Closed { .. })
+    }
+
     /// Asks before a call.
     pub fn admit(&mut self, now: Instant) -> Admission {
         match *self {

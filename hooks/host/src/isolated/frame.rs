@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_head_of_a_request_is_as_documented() {
-        let head = request_head(HookType::PreCreateContainer, 0x0102, b"xyz").ok().expect("fits");
+        let head = request_head(HookType::PreCreateContainer, 0x0102, b"xyz").expect("fits");
         let expected = [3, 0, 0, 0, 2, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(head, expected);
         let mut whole = [&head[..], b"xyz"].concat();

@@ -32,6 +32,18 @@ const STACK_BYTES: usize = 2 * 1024 * 1024;
 /// and back takes several microseconds each way, most of which this saves.
 const SPIN: Duration = Duration::from_micros(30);
 
+/// After this the library's thread may be waiting for the very processor that looks for its answer.
+const SPIN_ALONE: Duration = Duration::from_micros(10);
+
+/// Between two looks for an answer, `elapsed` after the first.
+pub(crate) fn pause_looking(elapsed: Duration) {
+    if elapsed < SPIN_ALONE {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
 /// A library whose last call took longer than this is not worth looking for.
 const SPIN_WORTH: Duration = Duration::from_micros(20);
 
@@ -153,10 +165,11 @@ impl InProcess {
                     Err(oneshot::error::TryRecvError::Closed) => return Err(lost()),
                     Err(oneshot::error::TryRecvError::Empty) => {}
                 }
-                if started.elapsed() >= until {
+                let elapsed = started.elapsed();
+                if elapsed >= until {
                     break;
                 }
-                std::hint::spin_loop();
+                pause_looking(elapsed);
             }
         }
         let answer = tokio::time::timeout(within.saturating_sub(started.elapsed()), answered).await;

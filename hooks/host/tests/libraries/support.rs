@@ -19,20 +19,20 @@ use prost::Message;
 use tempfile::TempDir;
 
 /// Time that is enough for everything that ends.
-pub const PLENTY: Duration = Duration::from_secs(20);
+pub(crate) const PLENTY: Duration = Duration::from_secs(20);
 
 /// Both ways to run a library.
-pub const MODES: [&str; 2] = ["isolated", "in-process"];
+pub(crate) const MODES: [&str; 2] = ["isolated", "in-process"];
 
 /// A plugin directory and what runs its libraries.
-pub struct Bed {
-    pub directory: TempDir,
-    pub plugins: Arc<Plugins>,
-    pub supervisor: Supervisor,
+pub(crate) struct Bed {
+    pub(crate) directory: TempDir,
+    pub(crate) plugins: Arc<Plugins>,
+    pub(crate) supervisor: Supervisor,
 }
 
 impl Bed {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let hooks = directory.path().join("hooks.d");
         fs::create_dir(&hooks).expect("created");
@@ -43,25 +43,25 @@ impl Bed {
         Self { directory, plugins: Arc::new(plugins), supervisor }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.plugins.directory().join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).expect("written");
         self.mode(name, 0o644);
     }
 
-    pub fn mode(&self, name: &str, mode: u32) {
+    pub(crate) fn mode(&self, name: &str, mode: u32) {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).expect("mode set");
     }
 
-    pub fn settings(&self, stem: &str, text: &str) {
+    pub(crate) fn settings(&self, stem: &str, text: &str) {
         self.write(&format!("{stem}.json"), text);
     }
 
     /// Puts a library into the directory under another name, whole.
-    pub fn install(&self, library: &Path, name: &str) {
+    pub(crate) fn install(&self, library: &Path, name: &str) {
         let temporary = self.directory.path().join(name);
         fs::copy(library, &temporary).expect("copied");
         fs::set_permissions(&temporary, fs::Permissions::from_mode(0o755)).expect("mode set");
@@ -69,25 +69,25 @@ impl Bed {
     }
 
     /// Compiles a test library and puts it into the directory.
-    pub fn compiled(&self, source: &str, flags: &[&str], name: &str) {
+    pub(crate) fn compiled(&self, source: &str, flags: &[&str], name: &str) {
         let library = compile(self.directory.path(), source, flags, &format!("compiled-{name}"));
         self.install(&library, name);
     }
 
-    pub fn entry(&self, name: &str) -> Arc<Entry> {
+    pub(crate) fn entry(&self, name: &str) -> Arc<Entry> {
         let table = self.plugins.table();
         let found = table.entries().iter().find(|entry| entry.name == name);
         found.unwrap_or_else(|| panic!("no {name} in {:?}", table.files())).clone()
     }
 
-    pub fn plugin(&self, name: &str) -> Arc<Plugin> {
+    pub(crate) fn plugin(&self, name: &str) -> Arc<Plugin> {
         match &self.entry(name).carrier {
             Carrier::Library(plugin) => plugin.clone(),
             other => panic!("{name} is {other:?}"),
         }
     }
 
-    pub fn error(&self, name: &str) -> String {
+    pub(crate) fn error(&self, name: &str) -> String {
         let table = self.plugins.table();
         let report = table.files().iter().find(|report| report.name == name).expect("a report");
         report.error.clone().unwrap_or_else(|| panic!("{name} has no error"))
@@ -101,7 +101,7 @@ impl Drop for Bed {
 }
 
 /// Compiles a source of the folder `plugins` to a shared object.
-pub fn compile(directory: &Path, source: &str, flags: &[&str], name: &str) -> PathBuf {
+pub(crate) fn compile(directory: &Path, source: &str, flags: &[&str], name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = directory.join(name);
     let output = Command::new("cc")
@@ -130,23 +130,23 @@ pub fn compile(directory: &Path, source: &str, flags: &[&str], name: &str) -> Pa
 }
 
 /// The program children run.
-pub fn child_program() -> PathBuf {
+pub(crate) fn child_program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_koord-hook-child"))
 }
 
 /// The example in Rust, which is built as a dependency of the tests, into the folder they are in themselves.
-pub fn example_library() -> PathBuf {
+pub(crate) fn example_library() -> PathBuf {
     let test = std::env::current_exe().expect("this program");
     test.parent().expect("a folder").join("libkoord_plugin_example.so")
 }
 
 /// The pod's cgroup parent of an answer.
-pub fn parent_of(answer: &[u8]) -> String {
+pub(crate) fn parent_of(answer: &[u8]) -> String {
     ContainerResourceHookResponse::decode(answer).expect("a message").pod_cgroup_parent
 }
 
 /// Waits for a state that nothing announces.
-pub async fn until(reached: impl Fn() -> bool) {
+pub(crate) async fn until(reached: impl Fn() -> bool) {
     let limit = Instant::now() + PLENTY;
     while !reached() {
         assert!(Instant::now() < limit, "not reached");

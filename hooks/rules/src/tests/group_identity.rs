@@ -239,7 +239,7 @@ fn applications_of_the_host() {
     node.kernel = mainline_kernel();
     assert_eq!(host_application(&node, &application("BE")).integer(&Field::CpuIdle), Some(1));
     assert_eq!(host_application(&node, &application("LSR")), Plan::default());
-    node.gates = node.gates.clone().without(Gate::GroupIdentity).without(Gate::CpuSetAllocator);
+    node.gates = node.gates.without(Gate::GroupIdentity).without(Gate::CpuSetAllocator);
     for qos in ["LS", "BE"] {
         assert_eq!(host_application(&node, &application(qos)), Plan::default());
     }
