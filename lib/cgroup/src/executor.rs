@@ -576,6 +576,10 @@ fn hint(resource: Resource, error: Errno, version: CgroupVersion) -> Option<&'st
         (Resource::CpusetCpus, Errno::INVAL) => {
             Some("a CPU does not exist, or another group has it to itself")
         }
+        (Resource::MemoryLimit, Errno::INVAL) if is_v1 => {
+            Some("more than the limit of memory and swap together")
+        }
+        (Resource::MemorySwapLimit, Errno::INVAL) => Some("less than the limit of memory"),
         (Resource::Procs | Resource::Tasks, Errno::SRCH) => Some("the task has ended"),
         _ => None,
     }

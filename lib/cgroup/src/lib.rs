@@ -19,10 +19,10 @@ pub mod path;
 pub mod resctrl;
 pub mod resource;
 pub mod stat;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 pub mod system_file;
 pub mod systemd;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod value;
 pub mod version;
 pub mod weight;
