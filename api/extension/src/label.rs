@@ -141,6 +141,16 @@ pub fn preemption_policy(labels: &BTreeMap<String, String>) -> PreemptionPolicy 
     }
 }
 
+/// The scheduler's name as Koordinator sees it: the label's, even if it is empty, else the spec's.
+pub fn scheduler_name<'a>(labels: &'a BTreeMap<String, String>, of_spec: &'a str) -> &'a str {
+    labels.get(label::SCHEDULER_NAME).map_or(of_spec, String::as_str)
+}
+
+/// Whether a pod is itself a reservation.
+pub fn is_operating_as_reservation(labels: &BTreeMap<String, String>) -> bool {
+    labels.get(label::OPERATING_MODE).is_some_and(|mode| mode == "Reservation")
+}
+
 /// Order of a reservation: lower non-zero first; 0, or none that can be read, is by score.
 pub fn reservation_order(labels: &BTreeMap<String, String>) -> i64 {
     labels.get(label::RESERVATION_ORDER).and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -231,5 +241,10 @@ mod tests {
         assert!(!is_isolated_by_hami(&labels(label::GPU_ISOLATION_PROVIDER, "hami-core")));
         assert_eq!(reservation_order(&labels(label::RESERVATION_ORDER, "-3")), -3);
         assert_eq!(reservation_order(&labels(label::RESERVATION_ORDER, "x")), 0);
+        assert_eq!(scheduler_name(&BTreeMap::new(), "default-scheduler"), "default-scheduler");
+        assert_eq!(scheduler_name(&labels(label::SCHEDULER_NAME, ""), "default-scheduler"), "");
+        assert_eq!(scheduler_name(&labels(label::SCHEDULER_NAME, "koord"), "default-scheduler"), "koord");
+        assert!(is_operating_as_reservation(&labels(label::OPERATING_MODE, "Reservation")));
+        assert!(!is_operating_as_reservation(&labels(label::OPERATING_MODE, "Runnable")));
     }
 }

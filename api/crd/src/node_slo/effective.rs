@@ -568,21 +568,16 @@ impl EffectiveNodeSlo {
         }
     }
 
-    /// CPU QoS of a pod. Only LS pods can state their own: the stated identity if the pod enables it, else
-    /// 0.
+    /// CPU QoS of a pod. Only LS pods can state their own group identity: the stated one if the pod enables
+    /// it, else 0. Idle cgroups and core scheduling are always the class's.
     pub fn cpu_of_pod(&self, qos: QosClass, stated: Option<&CpuQos>) -> ClassCpuQos {
         let of_class = self.class(qos).cpu;
         match stated {
             Some(stated) if qos == QosClass::Ls => {
-                if stated.enable != Some(true) {
-                    return ClassCpuQos::NONE;
-                }
-                ClassCpuQos {
-                    enable: true,
-                    group_identity: stated.group_identity.unwrap_or(of_class.group_identity),
-                    sched_idle: stated.sched_idle.map_or(of_class.sched_idle, |idle| idle == 1),
-                    core_expeller: stated.core_expeller.unwrap_or(of_class.core_expeller),
-                }
+                let enable = stated.enable == Some(true);
+                let identity = stated.group_identity.unwrap_or(of_class.group_identity);
+                let group_identity = if enable { identity } else { 0 };
+                ClassCpuQos { enable, group_identity, ..of_class }
             }
             _ => of_class,
         }

@@ -426,6 +426,8 @@ fn pods_state_their_own_cpu_qos_in_ls_only() {
     assert_eq!(slo.cpu_of_pod(QosClass::Be, Some(&on)).group_identity, -1);
     assert_eq!(slo.cpu_of_pod(QosClass::Ls, Some(&parse(r#"{"groupIdentity":1}"#))).group_identity, 0);
     assert_eq!(slo.cpu_of_pod(QosClass::Ls, Some(&parse(r#"{"enable":true}"#))).group_identity, 2);
+    let off = slo.cpu_of_pod(QosClass::Ls, Some(&parse("{}")));
+    assert_eq!((off.enable, off.group_identity, off.core_expeller), (false, 0, true));
     assert_eq!(slo.cpu_of_pod(QosClass::Ls, None), slo.ls.cpu);
 }
 
@@ -555,6 +557,9 @@ fn some_json() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
+    // A case is a whole spec, read four times.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Whatever stands at whatever place: it is refused or understood, and what is made the best of is
     /// right.
     #[test]

@@ -1,8 +1,10 @@
 //! CPU and NUMA: wishes of the pod, answers of the scheduler.
 
+use std::collections::BTreeMap;
+
 use super::{AnnotationError, json_annotation};
 use crate::cpuset::{CpuSet, CpuSetError};
-use crate::keys::{annotation, resource};
+use crate::keys::{annotation, label, resource};
 use crate::quantity::ResourceList;
 use crate::{json_object, json_words};
 
@@ -43,6 +45,28 @@ json_words! {
         Restricted = "Restricted",
         /// On one NUMA node, or not placed.
         SingleNumaNode = "SingleNUMANode",
+    }
+
+    /// How NUMA nodes are chosen, as on a node's label.
+    pub enum NumaAllocateStrategy {
+        /// Not stated.
+        Unset = "",
+        /// The fullest that fits.
+        MostAllocated = "MostAllocated",
+        /// The emptiest.
+        LeastAllocated = "LeastAllocated",
+        /// Evenly.
+        DistributeEvenly = "DistributeEvenly",
+    }
+
+    /// What pods a NUMA node holds.
+    pub enum NumaNodeStatus {
+        /// None.
+        Idle = "idle",
+        /// Pods across several NUMA nodes.
+        Shared = "shared",
+        /// Pods on this NUMA node only.
+        Single = "single",
     }
 
     /// Whether a pod on one NUMA node and a pod across several may share one.
@@ -95,6 +119,21 @@ json_object! {
 json_annotation!(ResourceSpec, annotation::RESOURCE_SPEC);
 json_annotation!(ResourceStatus, annotation::RESOURCE_STATUS);
 json_annotation!(NumaTopologySpec, annotation::NUMA_TOPOLOGY_SPEC);
+
+impl NumaAllocateStrategy {
+    /// The strategy that a node's label states.
+    pub fn of_node(labels: &BTreeMap<String, String>) -> NumaAllocateStrategy {
+        let text = labels.get(label::NODE_NUMA_ALLOCATE_STRATEGY).map_or("", String::as_str);
+        NumaAllocateStrategy::from(text)
+    }
+}
+
+impl NumaTopologyPolicy {
+    /// The policy that a node's label states.
+    pub fn of_node(labels: &BTreeMap<String, String>) -> NumaTopologyPolicy {
+        NumaTopologyPolicy::from(labels.get(label::NODE_NUMA_TOPOLOGY_POLICY).map_or("", String::as_str))
+    }
+}
 
 impl ResourceStatus {
     /// The CPUs as a set; none if the pod has none of its own.

@@ -192,6 +192,17 @@ impl NodeReservation {
 }
 
 impl SystemQosResource {
+    /// What is published about a node's SYSTEM pods: none for a node without any annotation, an empty
+    /// object for one without this annotation.
+    pub fn published(
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<Option<SystemQosResource>, AnnotationError> {
+        if annotations.is_empty() {
+            return Ok(None);
+        }
+        SystemQosResource::from_annotations(annotations).map(Option::unwrap_or_default).map(Some)
+    }
+
     /// Whether the CPUs are kept from all others.
     pub fn is_exclusive(&self) -> bool {
         self.cpuset_exclusive.unwrap_or(true)

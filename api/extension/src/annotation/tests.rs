@@ -400,6 +400,9 @@ fn cpus_of_system_pods() {
     assert!(exclusive(r#"{"cpuset":"0-1"}"#));
     assert!(!exclusive(r#"{"cpusetExclusive":false}"#));
     assert_eq!(SystemQosResource::default().to_text(), "{}");
+    assert_eq!(SystemQosResource::published(&BTreeMap::new()), Ok(None));
+    assert_eq!(SystemQosResource::published(&with("other", "")), Ok(Some(SystemQosResource::default())));
+    assert!(SystemQosResource::published(&with(key::NODE_SYSTEM_QOS_RESOURCE, "x")).is_err());
 }
 
 #[test]
@@ -505,4 +508,10 @@ fn bind_policies_of_nodes() {
     assert_eq!(policy("FullPCPUsOnly", None), FullPcpusOnly);
     assert_eq!(policy("None", Some(&kubelet("static", "false"))), NodeCpuBindPolicy::None);
     assert_eq!(policy("fullpcpusonly", None), NodeCpuBindPolicy::None);
+    let labels = with(label::NODE_NUMA_ALLOCATE_STRATEGY, "DistributeEvenly");
+    assert_eq!(NumaAllocateStrategy::of_node(&labels), NumaAllocateStrategy::DistributeEvenly);
+    assert_eq!(NumaAllocateStrategy::of_node(&BTreeMap::new()), NumaAllocateStrategy::Unset);
+    let labels = with(label::NODE_NUMA_TOPOLOGY_POLICY, "SingleNUMANode");
+    assert_eq!(NumaTopologyPolicy::of_node(&labels), NumaTopologyPolicy::SingleNumaNode);
+    assert_eq!(NumaTopologyPolicy::of_node(&BTreeMap::new()), NumaTopologyPolicy::None);
 }
