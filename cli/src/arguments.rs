@@ -179,7 +179,7 @@ pub struct HookTest {
     /// Send a request of this stage, such as PreCreateContainer; without it, of every stage the library takes
     #[arg(long)]
     pub stage: Option<String>,
-    /// Request to send, as JSON of the hook protocol; without it, a sample
+    /// Request to send, as JSON or YAML; without it, that of a burstable pod with one container
     #[arg(long, value_name = "FILE", requires = "stage")]
     pub sample: Option<PathBuf>,
 }

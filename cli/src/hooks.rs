@@ -1,5 +1,8 @@
 //! `koordctl hooks`.
 
+pub mod sample;
+pub mod test;
+
 use koord_admin::{HookEntry, HookState, path};
 
 use crate::arguments::HooksAction;
@@ -16,7 +19,7 @@ use crate::surroundings::Session;
 pub fn run(action: HooksAction, session: &mut Session<'_, '_>) -> Result<Outcome, Failure> {
     match action {
         HooksAction::List => list(session),
-        HooksAction::Test(test) => Err(Failure::Usage(format!("{} cannot be tested", test.file.display()))),
+        HooksAction::Test(test) => test::run(&test, session),
     }
 }
 

@@ -7,6 +7,10 @@ use koordctl::surroundings::{Surroundings, Terminal};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
+    // `hooks test` has a library loaded by a child of this program.
+    if let Some(code) = koord_hooks::isolated::main_if_child(arguments.iter().skip(1).cloned()) {
+        return code;
+    }
     let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
     let on_screen = stdout.is_terminal();
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

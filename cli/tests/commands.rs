@@ -493,6 +493,57 @@ fn manifests_that_cannot_be_explained() {
 }
 
 #[test]
+fn hook_libraries() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let hooks = Path::new(FOLDER).join("../hooks");
+    let library = folder.path().join("example.so");
+    let compiled = Command::new("cc")
+        .args(["-std=c11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I"])
+        .arg(hooks.join("sdk/include"))
+        .arg("-o")
+        .arg(&library)
+        .arg(hooks.join("plugins/c-example/plugin.c"))
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    std::fs::set_permissions(&library, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let test = |more: &str| offline(&format!("hooks test {} {more}", library.display()));
+
+    let plain = test("");
+    assert_eq!((plain.code, plain.complaints.as_str()), (0, ""), "{}", plain.output);
+    assert!(plain.output.contains("PreCreateContainer"), "{}", plain.output);
+    assert!(plain.output.contains("changes nothing"), "{}", plain.output);
+
+    let sample = folder.path().join("sample.yaml");
+    std::fs::write(&sample, "annotations: {example.koordinator.sh/oom-score-adj: \"-5\"}\n").unwrap();
+    let changed = test(&format!("--stage PreCreateContainer --sample {} -o json", sample.display()));
+    assert_eq!((changed.code, changed.complaints.as_str()), (0, ""), "{}", changed.output);
+    let report: serde_json::Value = serde_json::from_str(&changed.output).unwrap();
+    assert_eq!(report["calls"].as_array().unwrap().len(), 1);
+    assert_eq!(report["calls"][0]["stage"], "PreCreateContainer");
+    assert_eq!(report["calls"][0]["error"], serde_json::Value::Null);
+    assert_eq!(report["calls"][0]["changes"]["oom_score_adj"], "-5");
+    assert_eq!(report["calls"][0]["changes"]["env EXAMPLE_OOM_SCORE_ADJ"], "-5");
+
+    let stage = test("--stage Create");
+    assert_eq!(stage.code, 2);
+    assert!(stage.complaints.contains("stage \"Create\" is not known; accepted: PreRunPodSandbox, "));
+    std::fs::write(&sample, "annotation: {}\n").unwrap();
+    let misspelt = test(&format!("--stage PreCreateContainer --sample {}", sample.display()));
+    assert_eq!(misspelt.code, 2);
+    assert!(misspelt.complaints.contains("unknown field `annotation`"), "{}", misspelt.complaints);
+
+    // A file that anybody may write is not loaded.
+    std::fs::set_permissions(&library, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = test("");
+    assert_eq!((refused.code, refused.output.as_str()), (1, ""));
+    let begin = format!("koordctl: {}: ", library.display());
+    assert!(refused.complaints.starts_with(&begin), "{}", refused.complaints);
+    assert_eq!(offline("hooks test /nonexistent.so").code, 1);
+}
+
+#[test]
 fn pages() {
     let version = env!("CARGO_PKG_VERSION");
     for (shell, begin) in
