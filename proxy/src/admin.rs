@@ -9,8 +9,13 @@
 //! | `GET /store` | pod and container records, env values redacted |
 //! | `GET /tasks` | running tasks and threads |
 //! | `GET /version` | version, commit, process id |
+//! | `GET /qos/status`, `/qos/pods`, `/qos/hooks` | mode, policy and backends; values of pods; the chain of hooks |
+//! | `POST /qos/mode` | `{"mode": "enforce"}`, `"shadow"` or `"off"` |
+//! | `POST /restore` | goes to the mode `off` and puts back what the kubelet asked |
 //! | `POST /drain` | begins an orderly end, as SIGTERM does |
 //! | `POST /reload` | begins a hand-over to a new process, as SIGHUP does |
+
+mod qos;
 
 use std::sync::Arc;
 
@@ -26,6 +31,8 @@ use tokio::sync::mpsc;
 use crate::flags::Config;
 use crate::process::Order;
 use crate::registration::{FileReport, Registration, ResourceMerge, Server, Table, UpdateScope};
+
+pub use qos::QosAdmin;
 
 /// What stands in the place of a redacted value.
 pub const REDACTED: &str = "<redacted>";
@@ -95,6 +102,8 @@ pub struct Admin {
     pub config: Arc<Config>,
     /// Takes orders to the process.
     pub orders: mpsc::Sender<Order>,
+    /// Rules and their ledger.
+    pub qos: Option<QosAdmin>,
 }
 
 impl std::fmt::Debug for Admin {
@@ -114,7 +123,7 @@ impl Admin {
             let orders = self.orders.clone();
             move |_call| std::future::ready(ask(&orders, order))
         };
-        Routes::new()
+        let routes = Routes::new()
             .get("/healthz", || text(StatusCode::OK, "ok\n"))
             .get("/readyz", view(Admin::ready))
             .metrics(self.metrics.clone())
@@ -123,7 +132,11 @@ impl Admin {
             .get("/tasks", view(|admin| json(StatusCode::OK, &admin.supervisor.status())))
             .get("/version", version)
             .route(Method::POST, "/drain", ask(Order::Drain))
-            .route(Method::POST, "/reload", ask(Order::Reload))
+            .route(Method::POST, "/reload", ask(Order::Reload));
+        match &self.qos {
+            Some(qos) => qos.routes(routes),
+            None => routes,
+        }
     }
 
     /// The routes of the TCP listener: metrics only, since it has no access control.

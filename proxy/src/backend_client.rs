@@ -3,10 +3,12 @@
 //! These run over one internal connection, apart from those of the clients.
 
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use koord_cri::v1;
+use koord_hook::v1alpha1::LinuxContainerResources;
 use prost::Message;
 use tonic::{Code, Status};
 
@@ -57,6 +59,8 @@ const POD_SANDBOX_STATUS: Method = runtime_method!("PodSandboxStatus");
 const LIST_CONTAINERS: Method = runtime_method!("ListContainers");
 const STREAM_CONTAINERS: Method = runtime_method!("StreamContainers");
 const CONTAINER_STATUS: Method = runtime_method!("ContainerStatus");
+const UPDATE_CONTAINER_RESOURCES: Method = runtime_method!("UpdateContainerResources");
+const RUNTIME_CONFIG: Method = runtime_method!("RuntimeConfig");
 
 /// A list of objects and whether it can be told from it that an object does not exist.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +76,8 @@ pub struct Listing<T> {
 pub struct BackendClient {
     channel: UnixChannel,
     version: AtomicU8,
+    /// Name and version of the runtime, as of the last probe.
+    runtime: Mutex<Option<(String, String)>>,
 }
 
 const UNKNOWN: u8 = 0;
@@ -81,7 +87,7 @@ const V1ALPHA2: u8 = 2;
 impl BackendClient {
     /// Calls through `channel`; nothing is dialled yet.
     pub fn new(channel: UnixChannel) -> Self {
-        Self { channel, version: AtomicU8::new(UNKNOWN) }
+        Self { channel, version: AtomicU8::new(UNKNOWN), runtime: Mutex::default() }
     }
 
     /// The connection the calls go through.
@@ -115,7 +121,15 @@ impl BackendClient {
             first => (CriVersion::V1, V1, first?),
         };
         self.version.store(number, Ordering::Relaxed);
-        Ok((version, decode(&answer)?))
+        let answer: v1::VersionResponse = decode(&answer)?;
+        *self.runtime.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((answer.runtime_name.clone(), answer.runtime_version.clone()));
+        Ok((version, answer))
+    }
+
+    /// Name and version that the runtime gave itself when it was last asked.
+    pub fn runtime_name(&self) -> Option<(String, String)> {
+        self.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// All pod sandboxes.
@@ -263,6 +277,54 @@ impl BackendClient {
             }
         }
         Ok(listing)
+    }
+
+    /// Sets a container's resources; fields that are 0 or empty stay as they are. A container that is gone is
+    /// no error.
+    ///
+    /// # Errors
+    ///
+    /// The runtime's status.
+    pub async fn update_container_resources(
+        &self,
+        container_id: &str,
+        resources: &LinuxContainerResources,
+        within: Duration,
+    ) -> Result<(), Status> {
+        let linux = v1::LinuxContainerResources {
+            cpu_period: resources.cpu_period,
+            cpu_quota: resources.cpu_quota,
+            cpu_shares: resources.cpu_shares,
+            memory_limit_in_bytes: resources.memory_limit_in_bytes,
+            oom_score_adj: resources.oom_score_adj,
+            cpuset_cpus: resources.cpuset_cpus.clone(),
+            cpuset_mems: resources.cpuset_mems.clone(),
+            unified: resources.unified.clone(),
+            memory_swap_limit_in_bytes: resources.memory_swap_limit_in_bytes,
+            ..v1::LinuxContainerResources::default()
+        };
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: container_id.to_owned(),
+            linux: Some(linux),
+            ..v1::UpdateContainerResourcesRequest::default()
+        };
+        let answer = self.call(UPDATE_CONTAINER_RESOURCES, &request, within).await;
+        found(answer).map(|_: Option<v1::UpdateContainerResourcesResponse>| ())
+    }
+
+    /// The cgroup driver the runtime is configured with; `None` if it does not say (before containerd 2.0 and
+    /// CRI-O 1.28).
+    ///
+    /// # Errors
+    ///
+    /// The runtime's status.
+    pub async fn cgroup_driver(&self, within: Duration) -> Result<Option<v1::CgroupDriver>, Status> {
+        let answer: v1::RuntimeConfigResponse =
+            match self.call(RUNTIME_CONFIG, &v1::RuntimeConfigRequest::default(), within).await {
+                Err(status) if status.code() == Code::Unimplemented => return Ok(None),
+                answer => answer?,
+            };
+        Ok(answer.linux.and_then(|linux| v1::CgroupDriver::try_from(linux.cgroup_driver).ok()))
     }
 
     async fn call<R: Message, A: Message + Default>(

@@ -17,6 +17,7 @@ use prost::Message;
 use tokio::time::{Instant, sleep_until};
 
 use crate::failpoint::Failpoints;
+use crate::qos::ledger::{Entry, Level, Levels, Problem};
 use crate::state_directory::StateDirectory;
 use crate::store::{Snapshot, Store};
 
@@ -67,6 +68,102 @@ struct FileContent {
     pods: Vec<PodEntry>,
     #[prost(message, repeated, tag = "2")]
     containers: Vec<ContainerEntry>,
+    #[prost(message, repeated, tag = "3")]
+    pod_levels: Vec<LevelEntry>,
+    #[prost(message, repeated, tag = "4")]
+    container_levels: Vec<LevelEntry>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LevelEntry {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(message, optional, tag = "2")]
+    asked: Option<LinuxContainerResources>,
+    #[prost(message, repeated, tag = "3")]
+    fields: Vec<FieldEntry>,
+    #[prost(message, repeated, tag = "4")]
+    problems: Vec<ProblemEntry>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FieldEntry {
+    #[prost(string, tag = "1")]
+    field: String,
+    #[prost(string, optional, tag = "2")]
+    asked: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    sent: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    wished: Option<String>,
+    #[prost(string, tag = "5")]
+    owner: String,
+    #[prost(string, tag = "6")]
+    reason: String,
+    #[prost(bool, tag = "7")]
+    by_file: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ProblemEntry {
+    #[prost(string, tag = "1")]
+    rule: String,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+fn level_entries(levels: &BTreeMap<String, Arc<Level>>) -> Vec<LevelEntry> {
+    let text = |value: &Option<Box<str>>| value.as_deref().map(str::to_owned);
+    let field = |entry: &Entry| FieldEntry {
+        field: entry.field.to_string(),
+        asked: text(&entry.asked),
+        sent: text(&entry.sent),
+        wished: text(&entry.wished),
+        owner: entry.owner.to_string(),
+        reason: entry.reason.to_string(),
+        by_file: entry.by_file,
+    };
+    let problem = |problem: &Problem| ProblemEntry {
+        rule: problem.rule.to_string(),
+        message: problem.message.to_string(),
+    };
+    levels
+        .iter()
+        .map(|(id, level)| LevelEntry {
+            id: id.clone(),
+            asked: level.asked.clone(),
+            fields: level.entries.iter().map(field).collect(),
+            problems: level.problems.iter().map(problem).collect(),
+        })
+        .collect()
+}
+
+fn levels(entries: Vec<LevelEntry>) -> BTreeMap<String, Arc<Level>> {
+    let text = |value: Option<String>| value.map(String::into_boxed_str);
+    let field = |entry: FieldEntry| Entry {
+        field: entry.field.into(),
+        asked: text(entry.asked),
+        sent: text(entry.sent),
+        wished: text(entry.wished),
+        owner: entry.owner.into(),
+        reason: entry.reason.into(),
+        by_file: entry.by_file,
+    };
+    entries
+        .into_iter()
+        .filter(|entry| !entry.id.is_empty())
+        .map(|entry| {
+            let problems = entry.problems.into_iter();
+            let level = Level {
+                asked: entry.asked,
+                entries: entry.fields.into_iter().map(field).collect(),
+                problems: problems
+                    .map(|problem| Problem { rule: problem.rule.into(), message: problem.message.into() })
+                    .collect(),
+            };
+            (entry.id, Arc::new(level))
+        })
+        .collect()
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -155,6 +252,8 @@ pub fn encode(snapshot: &Snapshot) -> Vec<u8> {
                 stopped_at_milliseconds: milliseconds(container.stopped),
             })
             .collect(),
+        pod_levels: level_entries(&snapshot.levels.pods),
+        container_levels: level_entries(&snapshot.levels.containers),
     };
     let payload = content.encode_to_vec();
     let mut bytes = Vec::with_capacity(HEADER_BYTES + payload.len());
@@ -213,7 +312,11 @@ pub fn decode_payload(payload: &[u8]) -> Result<Snapshot, CheckpointError> {
         };
         (entry.id, Arc::new(record))
     });
-    Ok(Snapshot { pods: pods.collect(), containers: containers.collect() })
+    Ok(Snapshot {
+        pods: pods.collect(),
+        containers: containers.collect(),
+        levels: Levels { pods: levels(content.pod_levels), containers: levels(content.container_levels) },
+    })
 }
 
 /// Writes a checkpoint so that a reader finds the old one or the new one, whenever this process dies.
@@ -294,9 +397,16 @@ impl Checkpointer {
 
     /// Writes after changes, at most once a second, until the future is dropped.
     pub async fn run(&self) {
-        let mut changes = self.store.changes();
+        let (mut changes, mut levels) = (self.store.changes(), self.store.ledger().changes());
         changes.mark_changed();
-        while changes.changed().await.is_ok() {
+        loop {
+            tokio::select! {
+                Ok(()) = changes.changed() => {}
+                Ok(()) = levels.changed() => {}
+                else => return,
+            }
+            levels.mark_unchanged();
+            changes.mark_unchanged();
             let next = Instant::now() + WRITE_INTERVAL;
             self.write().await;
             sleep_until(next).await;

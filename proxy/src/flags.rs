@@ -6,6 +6,7 @@
 
 mod config;
 mod help;
+mod qos;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::ffi::OsString;
 use std::fmt;
 
 pub use config::{Config, LogForm, PeerCheck, RelayServices, SkipLabel, SocketMode};
+pub use qos::{ConversionChoice, DriverChoice, QosConfig};
 use table::{FLAGS, Flag, Kind};
 
 /// One mistake on the command line.

@@ -18,6 +18,10 @@ use koord_runtime_proxy::validate::validate;
 const WORKERS: usize = 2;
 
 fn main() -> ExitCode {
+    // Before anything else: a process that hosts a plugin is nothing of this program.
+    if let Some(code) = koord_hooks::isolated::main_if_child(std::env::args_os().skip(1)) {
+        return code;
+    }
     let environment = Environment::from_process();
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     let config = match flags::command(arguments.iter().cloned()) {

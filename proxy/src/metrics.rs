@@ -5,6 +5,7 @@
 
 mod hooks;
 mod labels;
+mod qos;
 mod values;
 
 use std::collections::HashSet;
@@ -25,6 +26,7 @@ use labels::{
 };
 
 pub use koord_hooks::metrics::HookResult;
+pub use qos::WriteCounter;
 pub use values::{BypassReason, CallKind, Direction, FailoverSource, Phase};
 
 /// The prefix every metric name of this program starts with.

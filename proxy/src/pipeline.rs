@@ -9,6 +9,7 @@
 
 mod hooks;
 mod report;
+mod rules;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,15 +23,18 @@ use koord_intercept::skip::SkipRule;
 use koord_intercept::working::Working;
 use koord_intercept::{CriMethod, HookSet, HookType};
 
+use koord_hooks::chain::{Carrier, Chain, Snapshot};
+
 use crate::dispatcher::Dispatcher;
 use crate::dispatcher::budget::Limits;
 use crate::failover::Failover;
 use crate::failpoint::Failpoints;
 use crate::metrics::{BypassReason, CallKind, Metrics};
-use crate::registration::{Registrations, Table};
+use crate::qos::Qos;
 use crate::store::{OrderGuard, Ordered, Store};
 
 use report::Report;
+use rules::Drafts;
 
 /// gRPC status CANCELLED, which is what becomes of a call nobody waits for.
 const CANCELLED: u32 = 1;
@@ -132,6 +136,8 @@ pub struct CallState {
     skipped: bool,
     /// Others wait for this call to be done with its container.
     order: Option<OrderGuard>,
+    /// What is recorded in the ledger if the call succeeds.
+    drafts: Drafts,
     report: Box<Report>,
 }
 
@@ -150,6 +156,7 @@ impl CallState {
             envs_known: true,
             skipped: false,
             order: None,
+            drafts: Drafts::default(),
             report,
         }
     }
@@ -187,8 +194,8 @@ impl std::fmt::Debug for Started {
 /// What a pipeline is made of.
 #[derive(Debug)]
 pub struct Parts {
-    /// The registrations in force.
-    pub registrations: Arc<Registrations>,
+    /// The hooks in force.
+    pub chain: Arc<Chain>,
     /// Calls hook servers.
     pub dispatcher: Arc<Dispatcher>,
     /// The records.
@@ -201,6 +208,8 @@ pub struct Parts {
     pub limits: Limits,
     /// Which pods are exempt.
     pub skip: SkipRule,
+    /// The built-in rules; `None` has none.
+    pub qos: Option<Arc<Qos>>,
     /// For tests.
     pub failpoints: Failpoints,
 }
@@ -216,7 +225,7 @@ struct Held {
     method: CriMethod,
     head: RequestHead,
     message: Vec<u8>,
-    table: Arc<Table>,
+    hooks: Arc<Snapshot>,
     order: Option<OrderGuard>,
 }
 
@@ -233,7 +242,7 @@ impl Pipeline {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
         let pipeline = Self { parts };
-        pipeline.registrations_changed();
+        pipeline.hooks_changed();
         pipeline
     }
 
@@ -242,34 +251,46 @@ impl Pipeline {
         &self.parts
     }
 
-    /// Adapts to each new table of registrations, until the future is dropped.
-    pub async fn follow_registrations(&self) {
-        let mut changes = self.parts.registrations.changes();
-        loop {
-            self.registrations_changed();
-            if changes.changed().await.is_err() {
-                return;
+    /// Adapts to each change of the chain, until the future is dropped.
+    pub async fn follow_hooks(&self) {
+        let mut changes = self.parts.chain.changes();
+        let follow = async {
+            loop {
+                self.hooks_changed();
+                if changes.changed().await.is_err() {
+                    return;
+                }
             }
+        };
+        tokio::select! {
+            () = self.parts.chain.follow() => {}
+            () = follow => {}
         }
     }
 
-    fn registrations_changed(&self) {
-        let table = self.parts.registrations.table();
-        self.parts.dispatcher.retain(&table);
-        self.parts.store.keep_envs(table.hooks().intersects(ENVIRONMENT_HOOKS.into_iter().collect()));
+    fn hooks_changed(&self) {
+        self.parts.chain.rebuild();
+        let hooks = self.parts.chain.snapshot();
+        self.parts.dispatcher.retain_chain(&hooks);
+        self.parts.store.keep_envs(asked_hooks(&hooks).intersects(ENVIRONMENT_HOOKS.into_iter().collect()));
     }
 
     /// How closely to look at a call of `path`.
     pub fn mode(&self, path: &str) -> TapMode {
         match CriMethod::from_path(path) {
             None => TapMode::Pass,
-            Some(method) if self.holds(method, self.parts.registrations.hooks()) => TapMode::Hold,
+            Some(method) if self.holds(method, self.parts.chain.stages()) => TapMode::Hold,
             Some(_) => TapMode::Observe,
         }
     }
 
     fn holds(&self, method: CriMethod, hooks: HookSet) -> bool {
-        asks(method, hooks) || (method == CriMethod::CreateContainer && self.parts.store.any_moved_pod())
+        self.asks(method, hooks) || (method == CriMethod::CreateContainer && self.parts.store.any_moved_pod())
+    }
+
+    /// Whether rules or servers are to be asked before a call of `method`.
+    fn asks(&self, method: CriMethod, hooks: HookSet) -> bool {
+        self.parts.qos.as_ref().is_none_or(|qos| qos.is_on()) && asks(method, hooks)
     }
 
     /// Takes a request message; for an observed call the verdict is to be ignored.
@@ -277,8 +298,8 @@ impl Pipeline {
         let Some(method) = CriMethod::from_path(&head.path) else {
             return Started::Ready(pass(CallState::unread(head)));
         };
-        let table = self.parts.registrations.table();
-        let held = Held { method, head: head.clone(), message, table, order: None };
+        let hooks = self.parts.chain.snapshot();
+        let held = Held { method, head: head.clone(), message, hooks, order: None };
         let begun = catch_unwind(AssertUnwindSafe(|| self.begin(held)));
         begun.unwrap_or_else(|_| Started::Ready(self.contained(method, head)))
     }
@@ -286,7 +307,7 @@ impl Pipeline {
     fn begin(self: &Arc<Self>, mut held: Held) -> Started {
         let mut turn = None;
         let waits = held.head.mode == TapMode::Hold;
-        if waits && held_in_order(held.method) && self.holds(held.method, held.table.hooks()) {
+        if waits && held_in_order(held.method) && self.holds(held.method, held.hooks.stages()) {
             // An unreadable request is dealt with in `prepare`.
             if let Ok(Subject::Container(id)) = Subject::of(held.method, &held.message) {
                 match self.parts.store.order(id) {
@@ -301,7 +322,8 @@ impl Pipeline {
                 Step::Ask(held, call) => {
                     let pipeline = self.clone();
                     let (method, head) = (held.method, held.head.clone());
-                    return self.pending(method, head, async move { pipeline.ask(held, call).await });
+                    let asking = self.pending(method, head, async move { pipeline.ask(held, call).await });
+                    return self.begin_asking(asking);
                 }
                 Step::LookUp(waits) => held = waits,
             }
@@ -314,6 +336,19 @@ impl Pipeline {
             }
             pipeline.wait_and_ask(held).await
         })
+    }
+
+    /// Goes as far as it can without waiting: rules wait for nothing, and what is sent to a server is sent a
+    /// thread switch earlier.
+    fn begin_asking(&self, asking: Started) -> Started {
+        let Some(qos) = &self.parts.qos else { return asking };
+        let Started::Pending(mut asking) = asking else { return asking };
+        let _entered = qos.async_runtime().enter();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match asking.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(before) => Started::Ready(before),
+            std::task::Poll::Pending => Started::Pending(asking),
+        }
     }
 
     /// A first half under way, whose failure is its own.
@@ -359,7 +394,7 @@ impl Pipeline {
         let method = held.method;
         let waits = held.head.mode == TapMode::Hold;
         // A registration that came after the request had passed does not apply to it.
-        let asks = waits && asks(method, held.table.hooks());
+        let asked = waits && self.asks(method, held.hooks.stages());
         let mut call = CallState::unread(held.head.clone());
         let subject = match Subject::of(method, &held.message) {
             Ok(subject) => subject,
@@ -385,8 +420,9 @@ impl Pipeline {
             Subject::Container(_) => known.container.is_some(),
         };
         call.skipped = known.pod.as_ref().is_some_and(|pod| self.parts.skip.skips(pod));
-        let incomplete = !is_known || !call.envs_known;
-        if asks && incomplete && !call.skipped && may_look_up == MayLookUp::Yes {
+        // Rules do not look at the environment.
+        let incomplete = !is_known || (!call.envs_known && asks(method, asked_hooks(&held.hooks)));
+        if asked && incomplete && !call.skipped && may_look_up == MayLookUp::Yes {
             return Step::LookUp(held);
         }
         let working = match Working::from_request(method, &held.message, known) {
@@ -396,16 +432,16 @@ impl Pipeline {
         call.skipped = working.pod().is_some_and(|pod| self.parts.skip.skips(pod));
         call.report.describe(&working, call.container_id.as_deref());
         call.order = None;
-        if asks && !is_known {
+        if asked && !is_known {
             self.bypassed(method, BypassReason::UnknownId);
-        } else if asks && call.skipped {
+        } else if asked && call.skipped {
             self.bypassed(method, BypassReason::SkipLabel);
-        } else if asks {
+        } else if asked {
             call.working = Some(Box::new(working));
             return Step::Ask(held, call);
         }
         // A container still belongs where its pod was moved to.
-        let holds = waits && self.holds(method, held.table.hooks());
+        let holds = waits && self.holds(method, held.hooks.stages());
         call.working = Some(Box::new(working));
         call.order = held.order;
         Step::Done(if holds { self.decide(held.head.deadline(), &held.message, call) } else { pass(call) })
@@ -429,6 +465,7 @@ impl Pipeline {
             Err(error) => {
                 // The request passes as it came, so what the hooks said must not be remembered.
                 call.working = None;
+                call.drafts = Drafts::default();
                 self.unreadable(method, call, &error)
             }
         }
@@ -476,8 +513,14 @@ impl Pipeline {
             return None;
         }
         self.pass_failpoint("call-after-backend");
+        let mut settling = None;
         let first_stop = match working.commit(outcome.message) {
-            Ok(changes) => self.parts.store.apply(changes, SystemTime::now()),
+            Ok(changes) => {
+                let ids = rules::ids_of(&changes);
+                let first_stop = self.parts.store.apply(changes, SystemTime::now());
+                settling = self.settle(&working, &mut call, ids);
+                first_stop
+            }
             Err(error) => {
                 tracing::warn!(method = working.method().as_str(), %error, "response cannot be decoded");
                 false
@@ -488,15 +531,23 @@ impl Pipeline {
         call.order = None;
 
         let after = self.after(&working, &call, first_stop);
-        let Some(after) = after else {
+        if after.is_none() && settling.is_none() {
             call.report.write(0);
             return None;
-        };
+        }
         let pipeline = self.clone();
         Some(Box::pin(async move {
-            let done = AssertUnwindSafe(pipeline.run_after(after, call)).catch_unwind().await;
-            if done.is_err() {
-                tracing::error!("a fault in the hooks after a call was contained");
+            let work = async move {
+                if let Some(settling) = settling {
+                    settling.await;
+                }
+                match after {
+                    Some(after) => pipeline.run_after(after, call).await,
+                    None => call.report.write(0),
+                }
+            };
+            if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+                tracing::error!("a fault in what follows a call was contained");
             }
         }))
     }
@@ -514,7 +565,13 @@ enum MayLookUp {
     No,
 }
 
-/// Whether a server is to be asked before a call of `method`.
+/// The stages at which hooks other than the built-in rules are asked.
+fn asked_hooks(hooks: &Snapshot) -> HookSet {
+    let others = hooks.entries().iter().filter(|entry| entry.carrier != Carrier::BuiltIn);
+    others.fold(HookSet::default(), |all, entry| all.union(entry.stages))
+}
+
+/// Whether a hook is to be asked before a call of `method`.
 fn asks(method: CriMethod, hooks: HookSet) -> bool {
     method.before().iter().any(|hook| hooks.contains(*hook))
 }

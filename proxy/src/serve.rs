@@ -6,6 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use koord_cgroup::driver::CgroupDriver;
+use koord_cgroup::weight::Conversion;
+use koord_hooks::chain::{self, BuiltIn};
+use koord_hooks::isolated::{Children, THIS_PROGRAM};
+use koord_hooks::plugins::Plugins;
 use koord_intercept::skip::SkipRule;
 use koord_runtime::admin::{serve_tcp, serve_unix};
 use koord_runtime::environment::{Environment, HandoverRole};
@@ -21,20 +26,22 @@ use koord_runtime::unix_socket::Occupied;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 
-use crate::admin::{Admin, Build, Readiness, View};
+use crate::admin::{Admin, Build, QosAdmin, Readiness, View};
 use crate::backend_client::BackendClient;
 use crate::checkpoint::{self, Checkpointer};
 use crate::dispatcher::Dispatcher;
 use crate::dispatcher::budget::Limits;
 use crate::failover::{Failover, Progress, layout};
 use crate::failpoint::Failpoints;
-use crate::flags::{Config, RelayServices};
+use crate::flags::{Config, ConversionChoice, DriverChoice, RelayServices};
 use crate::handover::{self, Program, Succession};
+use crate::hook_view;
 use crate::listener::Listener;
-use crate::metrics::{Metrics, PREFIX};
+use crate::metrics::{Metrics, PREFIX, WriteCounter};
 use crate::peer::PeerRule;
 use crate::pipeline::{self, Pipeline};
 use crate::process::{self, ORDER_QUEUE, Process, State};
+use crate::qos::{self, FixedNode, MachineRoots, NodePolicy, Qos, TreeOptions};
 use crate::registration::{Registrations, Table};
 use crate::relay::{Acceptor, Relay, RelayOptions, Serving};
 use crate::state_directory::StateDirectory;
@@ -98,6 +105,7 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
     let mut registry = Registry::default();
     let metrics = Metrics::register(registry.sub_registry_with_prefix(PREFIX));
     metrics.build(Build::THIS.version, Build::THIS.commit);
+    let observer = Arc::new(WriteCounter::register(registry.sub_registry_with_prefix(PREFIX)));
     ProcessCollector::register(&mut registry);
     let page = MetricsPage::new(registry);
 
@@ -120,18 +128,31 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
         metrics.clone(),
         layout::USUAL_ROOTS.iter().map(PathBuf::from).collect(),
     ));
+    let skip = SkipRule {
+        key: config.skip_label.key.clone(),
+        value: config.skip_label.value.clone(),
+        namespaces: config.skip_label.namespaces.clone(),
+    };
+    let qos = quality_of_service(&config, trust, &store, observer, skip.clone());
+    let built_in = qos.as_ref().map(|_| BuiltIn::default());
+    let plugins = config.qos.plugin_dir.clone().map(|directory| {
+        let children = Arc::new(Children::new(THIS_PROGRAM, supervisor.clone()));
+        Arc::new(Plugins::new(directory, trust, metrics.clone(), supervisor.clone(), children))
+    });
+    if let Some(plugins) = &plugins {
+        plugins.reload().await;
+    }
+    let chain = Arc::new(chain::Chain::new(Arc::clone(&registrations), plugins.clone(), built_in));
+    let dispatcher = Arc::new(Dispatcher::new(trust, metrics.clone()));
     let pipeline = Arc::new(Pipeline::new(pipeline::Parts {
-        registrations: Arc::clone(&registrations),
-        dispatcher: Arc::new(Dispatcher::new(trust, metrics.clone())),
+        chain: Arc::clone(&chain),
+        dispatcher: Arc::clone(&dispatcher),
         store: Arc::clone(&store),
         failover: Arc::clone(&failover),
         metrics: metrics.clone(),
         limits: Limits { hook_timeout: config.hook_timeout, deadline_share: config.hook_deadline_share },
-        skip: SkipRule {
-            key: config.skip_label.key.clone(),
-            value: config.skip_label.value.clone(),
-            namespaces: config.skip_label.namespaces.clone(),
-        },
+        skip,
+        qos: qos.clone(),
         failpoints: failpoints.clone(),
     }));
 
@@ -153,6 +174,12 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
 
     // Before a predecessor says go, this process must not accept; everything else is prepared meanwhile.
     start_tasks(&supervisor, &failover, &registrations, &pipeline);
+    if let Some(qos) = &qos {
+        follow_values(&supervisor, qos, &failover);
+    }
+    if let Some(plugins) = plugins {
+        follow_plugins(&supervisor, plugins);
+    }
     let progress = failover.progress();
     let rebuilt = |mut progress: watch::Receiver<Progress>| async move {
         // The sender lives in the failover, which lives as long as the process.
@@ -179,6 +206,15 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
         supervisor: supervisor.clone(),
         config: Arc::clone(&config),
         orders: orders_in.clone(),
+        qos: qos.as_ref().map(|qos| QosAdmin {
+            qos: Arc::clone(qos),
+            failover: Arc::clone(&failover),
+            supervisor: supervisor.clone(),
+            hooks: {
+                let (chain, dispatcher) = (Arc::clone(&chain), Arc::clone(&dispatcher));
+                Arc::new(move || hook_view::entries(&chain, &dispatcher))
+            },
+        }),
     };
     let mut admin_tasks = Vec::new();
     let admin_socket = match &config.admin_socket {
@@ -285,7 +321,7 @@ fn start_tasks(
         async move {
             tokio::select! {
                 () = token.cancelled() => {}
-                () = pipeline.follow_registrations() => {}
+                () = pipeline.follow_hooks() => {}
             }
             Ok(())
         }
@@ -301,6 +337,110 @@ fn start_tasks(
             Ok(())
         }
     });
+}
+
+/// The built-in rules; none on a machine without cgroups, where there is nothing to rule.
+fn quality_of_service(
+    config: &Config,
+    trust: Trust,
+    store: &Arc<Store>,
+    observer: Arc<WriteCounter>,
+    skip: SkipRule,
+) -> Option<Arc<Qos>> {
+    let flags = &config.qos;
+    let tree = TreeOptions {
+        root: flags.cgroup_root.clone(),
+        kubelet_root: flags.kubelet_cgroup_root.clone(),
+        driver: match flags.cgroup_driver {
+            DriverChoice::Auto => None,
+            DriverChoice::Systemd => Some(CgroupDriver::Systemd),
+            DriverChoice::Cgroupfs => Some(CgroupDriver::Cgroupfs),
+        },
+        conversion: match flags.cpu_weight_conversion {
+            ConversionChoice::Auto => None,
+            ConversionChoice::Linear => Some(Conversion::Linear),
+            ConversionChoice::Quadratic => Some(Conversion::Quadratic),
+        },
+    };
+    let executor = match tree.executor(None, &observer) {
+        Ok(executor) => executor,
+        Err(error) => {
+            tracing::error!(error = %Chain(&error), "no control groups: rules are off");
+            return None;
+        }
+    };
+    let machine = MachineRoots::default();
+    let topology = match koord_topology::sysfs::read(&machine.sys_root) {
+        Ok(topology) => Some(topology),
+        Err(error) => {
+            tracing::warn!(error = %Chain(&error), "the CPUs are not known: no CPUs are shared out");
+            None
+        }
+    };
+    let mut options = koord_rules::Options {
+        cpu_qos_backend: flags.cpu_qos_backend,
+        be_idle_scope: flags.be_idle_scope,
+        ..koord_rules::Options::default()
+    };
+    if flags.keep_cpu_quota {
+        options.cpuset_quota = koord_rules::CpusetQuota::Keep;
+    }
+    let fixed = FixedNode {
+        machine,
+        topology,
+        gates: flags.gates.clone(),
+        options,
+        kubelet_dir: flags.kubelet_dir.clone(),
+    };
+    Some(Arc::new(Qos::new(qos::Parts {
+        mode: flags.mode,
+        policy: NodePolicy::new(flags.node_policy.clone(), trust),
+        fixed,
+        tree,
+        executor,
+        observer,
+        store: Arc::clone(store),
+        async_runtime: tokio::runtime::Handle::current(),
+        interval: flags.reconcile_interval,
+        skip,
+    })))
+}
+
+/// Follows the directory of plugins.
+fn follow_plugins(supervisor: &Supervisor, plugins: Arc<Plugins>) {
+    let _detached = supervisor.spawn("plugins", Policy::Restart(Backoff::default()), move |token| {
+        let plugins = Arc::clone(&plugins);
+        async move {
+            tokio::select! {
+                () = token.cancelled() => plugins.close(),
+                () = plugins.watch() => {}
+            }
+            Ok(())
+        }
+    });
+}
+
+/// Keeps values as rules wish them, beside the relay.
+fn follow_values(supervisor: &Supervisor, qos: &Arc<Qos>, failover: &Arc<Failover>) {
+    let (qos, failover) = (Arc::clone(qos), Arc::clone(failover));
+    let _detached =
+        supervisor.spawn("values of cgroups", Policy::Restart(Backoff::default()), move |token| {
+            let (qos, failover) = (Arc::clone(&qos), Arc::clone(&failover));
+            async move {
+                let work = async {
+                    // Before the records are there, pods would be taken for strangers.
+                    let mut progress = failover.progress();
+                    let _ = progress.wait_for(|progress| progress.rebuilt).await;
+                    qos.ask_driver(failover.client()).await;
+                    qos.run().await;
+                };
+                tokio::select! {
+                    () = token.cancelled() => {}
+                    () = work => {}
+                }
+                Ok(())
+            }
+        });
 }
 
 /// Takes the state directory and reads the checkpoint. Without it the runtime's own lists have to do.

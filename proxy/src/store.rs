@@ -14,6 +14,7 @@ use koord_hook::v1alpha1::LinuxContainerResources;
 use koord_intercept::record::{Change, ContainerRecord, PodRecord};
 
 use crate::metrics::Metrics;
+use crate::qos::ledger::{Ledger, Levels};
 
 pub use order::{OrderGuard, Ordered, Waiting};
 
@@ -64,6 +65,8 @@ pub struct Snapshot {
     pub pods: Vec<(String, Arc<PodRecord>)>,
     /// Containers by id, sorted.
     pub containers: Vec<(String, Arc<ContainerRecord>)>,
+    /// What was asked, sent and wanted for them.
+    pub levels: Levels,
 }
 
 /// The records, shared by all calls.
@@ -75,6 +78,7 @@ pub struct Store {
     any_moved: AtomicBool,
     dirty: tokio::sync::watch::Sender<u64>,
     orders: order::Orders,
+    ledger: Ledger,
 }
 
 impl Store {
@@ -88,7 +92,17 @@ impl Store {
             any_moved: AtomicBool::new(false),
             dirty: tokio::sync::watch::Sender::new(0),
             orders: order::Orders::default(),
+            ledger: Ledger::default(),
         }
+    }
+
+    /// What was asked, sent and wanted; forgotten together with the pod or container.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    fn forget_levels(&self, maps: &Maps) {
+        self.ledger.retain(|id| maps.pods.contains_key(id), |id| maps.containers.contains_key(id));
     }
 
     fn maps(&self) -> MutexGuard<'_, Maps> {
@@ -125,6 +139,25 @@ impl Store {
         Some(KnownContainer { container: entry.record.clone(), pod, envs_known: entry.envs_known })
     }
 
+    /// All pods with their identifiers, in no order.
+    pub fn pods(&self) -> Vec<(String, Arc<PodRecord>)> {
+        self.maps().pods.iter().map(|(id, entry)| (id.clone(), entry.record.clone())).collect()
+    }
+
+    /// All containers whose pods are known, with their identifiers, in no order.
+    pub fn containers(&self) -> Vec<(String, KnownContainer)> {
+        let maps = self.maps();
+        maps.containers
+            .iter()
+            .filter_map(|(id, entry)| {
+                let pod = maps.pods.get(&entry.record.pod_id)?.record.clone();
+                let known =
+                    KnownContainer { container: entry.record.clone(), pod, envs_known: entry.envs_known };
+                Some((id.clone(), known))
+            })
+            .collect()
+    }
+
     /// Whether a hook has given any pod another parent cgroup than the kubelet repeats with its containers.
     pub fn any_moved_pod(&self) -> bool {
         self.any_moved.load(Ordering::Relaxed)
@@ -150,7 +183,7 @@ impl Store {
         drop(maps);
         pods.sort_by(|a, b| a.0.cmp(&b.0));
         containers.sort_by(|a, b| a.0.cmp(&b.0));
-        Snapshot { pods, containers }
+        Snapshot { pods, containers, levels: self.ledger.levels() }
     }
 
     /// Puts a pod in.
@@ -224,6 +257,7 @@ impl Store {
             let since = maps.next();
             maps.containers.insert(id, Entry { record, since, envs_known });
         }
+        self.ledger.restore(snapshot.levels);
         self.changed(&maps);
     }
 
@@ -287,6 +321,7 @@ impl Store {
         maps.containers.retain(|_, entry| entry.record.pod_id != pod_id);
         if maps.pods.remove(pod_id).is_some() || maps.containers.len() != before {
             self.changed(&maps);
+            self.forget_levels(&maps);
         }
     }
 
@@ -295,6 +330,7 @@ impl Store {
         let mut maps = self.maps();
         if maps.containers.remove(container_id).is_some() {
             self.changed(&maps);
+            self.forget_levels(&maps);
         }
     }
 
@@ -314,6 +350,7 @@ impl Store {
         maps.containers.retain(|_, entry| pods.contains_key(&entry.record.pod_id));
         if before != (maps.pods.len(), maps.containers.len()) {
             self.changed(maps);
+            self.forget_levels(maps);
         }
     }
 
@@ -324,6 +361,7 @@ impl Store {
         maps.containers.retain(|id, entry| entry.since > moment || listed(id));
         if maps.containers.len() != before {
             self.changed(&maps);
+            self.forget_levels(&maps);
         }
     }
 
@@ -341,6 +379,7 @@ impl Store {
             .retain(|_, entry| !expired(entry.record.stopped) && pods.contains_key(&entry.record.pod_id));
         if before != (maps.pods.len(), maps.containers.len()) {
             self.changed(maps);
+            self.forget_levels(maps);
         }
     }
 

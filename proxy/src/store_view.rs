@@ -95,6 +95,7 @@ mod tests {
         let snapshot = Snapshot {
             pods: vec![("pod".to_owned(), Arc::new(PodRecord::default()))],
             containers: vec![("c".to_owned(), Arc::new(container))],
+            ..Snapshot::default()
         };
         let view = records(&snapshot);
         assert!(!view.to_string().contains("hunter2"));

@@ -8,7 +8,7 @@ use koord_intercept::HookType;
 use koord_intercept::merge::{ResourceMerge, UpdateScope};
 use koord_runtime_proxy::flags;
 use koord_runtime_proxy::metrics::{
-    BypassReason, CallKind, Direction, FailoverSource, HookResult, Metrics, PREFIX, Phase,
+    BypassReason, CallKind, Direction, FailoverSource, HookResult, Metrics, PREFIX, Phase, WriteCounter,
 };
 use koord_runtime_proxy::registration::{FailurePolicy, Registration};
 use prometheus_client::registry::Registry;
@@ -59,7 +59,7 @@ fn every_flag_is_documented_as_the_help_text_has_it() {
         };
         wanted.insert(format!("--{flag}"), vec![default, accepted.to_owned(), meaning.to_owned()]);
     }
-    assert_eq!(wanted.len(), 25, "{help}");
+    assert_eq!(wanted.len(), 38, "{help}");
     assert_eq!(documented.len(), wanted.len(), "{:?}", documented.keys());
     for (flag, cells) in &wanted {
         assert_eq!(
@@ -74,6 +74,10 @@ fn every_flag_is_documented_as_the_help_text_has_it() {
 fn page() -> String {
     let mut registry = Registry::with_prefix(PREFIX);
     let metrics = Metrics::register(&mut registry);
+    let writes = WriteCounter::register(&mut registry);
+    writes.mode(koord_admin::Mode::Enforce);
+    writes.written("cpu.shares", "changed");
+    writes.refused("cpu.shares");
     metrics.build("1", "c");
     metrics.cri_requests("s", "m", 0, CallKind::Hooked).inc();
     metrics.cri_request_duration("s", "m", Phase::Total).observe(1.0);
@@ -140,7 +144,7 @@ fn every_metric_is_documented_with_its_type_and_labels() {
         })
         .collect();
     let exposed = exposed(&page());
-    assert_eq!(exposed.len(), 18, "{:?}", exposed.keys());
+    assert_eq!(exposed.len(), 21, "{:?}", exposed.keys());
     assert_eq!(documented, exposed);
 }
 

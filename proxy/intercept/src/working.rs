@@ -46,6 +46,8 @@ struct ContainerWork {
     answered: bool,
     /// Whether an answering server wants all that is known in an update.
     full_scope: bool,
+    /// What an update asks for, as the request says it.
+    requested: Option<LinuxContainerResources>,
     /// Encoded devices and mounts that rules add at creation.
     devices: Vec<Vec<u8>>,
     mounts: Vec<Vec<u8>>,
@@ -59,6 +61,7 @@ impl ContainerWork {
             record,
             answered: false,
             full_scope: false,
+            requested: None,
             devices: Vec::new(),
             mounts: Vec::new(),
         }
@@ -358,6 +361,37 @@ impl Working {
         Ok(ignored)
     }
 
+    /// The pod, to be kept; see [`Working::pod`].
+    pub fn pod_shared(&self) -> Option<Arc<PodRecord>> {
+        match &self.state {
+            State::Run { pod } | State::Restore { pod, .. } => Some(Arc::new(pod.record.clone())),
+            State::Create { pod, .. }
+            | State::Start { pod, .. }
+            | State::Update { pod, .. }
+            | State::StopPod { pod }
+            | State::StopContainer { pod, .. }
+            | State::RemovePod { pod }
+            | State::RemoveContainer { pod }
+            | State::UpdatePod { pod, .. } => pod.clone(),
+        }
+    }
+
+    /// The identifier of the pod that a new container belongs to; `None` for other calls.
+    pub fn pod_id(&self) -> Option<&str> {
+        matches!(self.state, State::Create { .. }).then_some(self.id.as_str())
+    }
+
+    /// What the kubelet wants of a container with this update, if it wanted `earlier` before. For other calls
+    /// that is `earlier`.
+    pub fn asked_over(&self, earlier: &LinuxContainerResources) -> LinuxContainerResources {
+        match &self.state {
+            State::Update { container: Some(ContainerWork { requested: Some(requested), .. }), .. } => {
+                overlay_request(Some(earlier), requested.clone())
+            }
+            _ => earlier.clone(),
+        }
+    }
+
     /// What is known by now of the container `stage` is about; `None` at a stage about a pod.
     pub fn container_at(&self, stage: Stage) -> Option<&ContainerRecord> {
         match (&self.state, stage.target) {
@@ -509,11 +543,12 @@ fn new_pod(config: &view::PodConfig<'_>, runtime_handler: &str) -> PodWork {
 
 /// The container with the request's changes, before any hook.
 fn updated(mut record: ContainerRecord, request: &view::UpdateContainerResources<'_>) -> ContainerWork {
-    if let Some(linux) = &request.linux {
-        record.resources = Some(overlay_request(record.resources.as_ref(), owned_resources(linux)));
+    let requested = request.linux.as_ref().map(owned_resources);
+    if let Some(requested) = &requested {
+        record.resources = Some(overlay_request(record.resources.as_ref(), requested.clone()));
     }
     record.annotations.extend(owned_map(&request.annotations));
-    ContainerWork::new(record)
+    ContainerWork { requested, ..ContainerWork::new(record) }
 }
 
 fn merge_pod(

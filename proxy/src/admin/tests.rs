@@ -104,6 +104,7 @@ fn bed() -> Bed {
         supervisor: Supervisor::new(tokio::runtime::Handle::current()),
         config: Arc::new(*config),
         orders: sender,
+        qos: None,
     };
     Bed { folder, parts, admin, orders }
 }

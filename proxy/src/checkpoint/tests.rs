@@ -87,9 +87,31 @@ fn containers() -> impl Strategy<Value = (String, Arc<ContainerRecord>)> {
     )
 }
 
+fn level_maps() -> impl Strategy<Value = BTreeMap<String, Arc<Level>>> {
+    let value = || proptest::option::of(".{0,6}".prop_map(String::into_boxed_str));
+    let entry = (".{1,8}", value(), value(), value(), ".{0,8}", ".{0,8}", any::<bool>()).prop_map(
+        |(field, asked, sent, wished, owner, reason, by_file)| Entry {
+            field: field.into(),
+            asked,
+            sent,
+            wished,
+            owner: owner.into(),
+            reason: reason.into(),
+            by_file,
+        },
+    );
+    let problem = (".{0,8}", ".{0,8}")
+        .prop_map(|(rule, message)| Problem { rule: rule.into(), message: message.into() });
+    let level =
+        (resources(), proptest::collection::vec(entry, 0..3), proptest::collection::vec(problem, 0..2))
+            .prop_map(|(asked, entries, problems)| Arc::new(Level { asked, entries, problems }));
+    proptest::collection::btree_map(".{1,8}", level, 0..3)
+}
+
 fn snapshots() -> impl Strategy<Value = Snapshot> {
-    (proptest::collection::vec(pods(), 0..4), proptest::collection::vec(containers(), 0..4))
-        .prop_map(|(pods, containers)| Snapshot { pods, containers })
+    let levels = (level_maps(), level_maps()).prop_map(|(pods, containers)| Levels { pods, containers });
+    (proptest::collection::vec(pods(), 0..4), proptest::collection::vec(containers(), 0..4), levels)
+        .prop_map(|(pods, containers, levels)| Snapshot { pods, containers, levels })
 }
 
 proptest! {

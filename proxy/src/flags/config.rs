@@ -8,6 +8,7 @@ use std::time::Duration;
 use koord_runtime::duration::{format_go_duration, parse_go_duration};
 use serde_json::json;
 
+use super::qos::{self, QosConfig};
 use super::table::{self, Flag};
 use super::{Flags, Mistake};
 use crate::endpoint::Endpoint;
@@ -55,6 +56,8 @@ pub struct Config {
     pub verbosity: u8,
     /// Form of log lines.
     pub log_format: LogForm,
+    /// Quality of service.
+    pub qos: QosConfig,
 }
 
 /// Mode and owner of the listening socket.
@@ -164,13 +167,13 @@ impl fmt::Display for RelayServices {
 }
 
 /// Collects mistakes while values are read; a value with a mistake is `None`.
-struct Checker<'a> {
+pub(super) struct Checker<'a> {
     flags: &'a Flags,
     mistakes: Vec<Mistake>,
 }
 
 impl Checker<'_> {
-    fn read<T, E: fmt::Display>(
+    pub(super) fn read<T, E: fmt::Display>(
         &mut self,
         flag: &Flag,
         read: impl FnOnce(&str) -> Result<T, E>,
@@ -233,6 +236,8 @@ impl Config {
         let log_format =
             checker.read(&table::LOG_FORMAT, one_of(&[LogForm::Text, LogForm::Json], LogForm::as_str));
 
+        let qos = qos::check(&mut checker);
+
         // A proxy that is its own backend would call itself without end.
         if listen.is_some() && listen == runtime {
             checker.conflict(&table::LISTEN, format!("is also --{}", table::RUNTIME.name));
@@ -266,6 +271,7 @@ impl Config {
                 metrics_bind_address: metrics_bind_address?,
                 verbosity: u8::try_from(verbosity?).ok()?,
                 log_format: log_format?,
+                qos: qos?,
             })
         })();
         match config {
@@ -307,6 +313,7 @@ impl Config {
         ];
         values
             .into_iter()
+            .chain(self.qos.values())
             .map(|(flag, value)| (flag.name.to_owned(), value))
             .collect::<serde_json::Map<_, _>>()
             .into()
@@ -317,7 +324,9 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
     text.parse().map_err(|error: crate::endpoint::EndpointError| error.to_string())
 }
 
-fn optional<T>(read: impl Fn(&str) -> Result<T, String>) -> impl Fn(&str) -> Result<Option<T>, String> {
+pub(super) fn optional<T>(
+    read: impl Fn(&str) -> Result<T, String>,
+) -> impl Fn(&str) -> Result<Option<T>, String> {
     move |text| if text.is_empty() { Ok(None) } else { read(text).map(Some) }
 }
 
@@ -344,7 +353,7 @@ fn socket_mode(text: &str) -> Result<SocketMode, &'static str> {
     }
 }
 
-fn one_of<T: Copy + 'static>(
+pub(super) fn one_of<T: Copy + 'static>(
     choices: &'static [T],
     word: impl Fn(T) -> &'static str,
 ) -> impl Fn(&str) -> Result<T, &'static str> {
@@ -373,7 +382,7 @@ fn namespaces(text: &str) -> Result<Vec<String>, String> {
         .collect()
 }
 
-fn directory(text: &str) -> Result<PathBuf, String> {
+pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     if text.contains('\0') {
         return Err("contains a NUL byte".to_owned());
@@ -389,7 +398,7 @@ fn directory(text: &str) -> Result<PathBuf, String> {
     if path == Path::new("/") { Err("is the root directory".to_owned()) } else { Ok(path) }
 }
 
-fn duration_within(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Duration, String> {
+pub(super) fn duration_within(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Duration, String> {
     move |text| {
         let duration = parse_go_duration(text).map_err(|error| error.to_string())?;
         if (least..=most).contains(&duration) { Ok(duration) } else { Err("out of range".to_owned()) }

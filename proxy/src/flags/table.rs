@@ -14,19 +14,21 @@ pub(super) enum Kind {
 pub(super) enum Group {
     Endpoints,
     Hooks,
+    Qos,
     Relaying,
     State,
     Operation,
 }
 
 impl Group {
-    pub(super) const ALL: [Group; 5] =
-        [Group::Endpoints, Group::Hooks, Group::Relaying, Group::State, Group::Operation];
+    pub(super) const ALL: [Group; 6] =
+        [Group::Endpoints, Group::Hooks, Group::Qos, Group::Relaying, Group::State, Group::Operation];
 
     pub(super) fn heading(self) -> &'static str {
         match self {
             Group::Endpoints => "Sockets and backend",
-            Group::Hooks => "Hook servers",
+            Group::Hooks => "Hook servers and plugins",
+            Group::Qos => "Quality of service",
             Group::Relaying => "Relaying",
             Group::State => "State and restart",
             Group::Operation => "Observation and log",
@@ -152,6 +154,110 @@ pub(super) const HOOK_TRUSTED_UID: Flag = Flag {
     accepted: "a user id from 0 to 4294967294, or nothing",
     meaning: "user besides root whose registration files and hook sockets are trusted",
 };
+pub(super) const PLUGIN_DIR: Flag = Flag {
+    name: "plugin-dir",
+    group: Group::Hooks,
+    kind: Kind::Value("DIRECTORY"),
+    default: "/usr/lib/koord/hooks.d",
+    accepted: "an absolute path, or nothing for none",
+    meaning: "directory of hook plugins, one NAME.so each with an optional NAME.json",
+};
+pub(super) const QOS_MODE: Flag = Flag {
+    name: "mode",
+    group: Group::Qos,
+    kind: Kind::Value("MODE"),
+    default: "enforce",
+    accepted: "enforce, shadow, or off",
+    meaning: "what becomes of the decisions of rules and hooks: enforce applies them, shadow only records them, off makes none",
+};
+pub(super) const NODE_POLICY: Flag = Flag {
+    name: "node-policy",
+    group: Group::Qos,
+    kind: Kind::Value("FILE"),
+    default: "/etc/koord/node-slo.yaml",
+    accepted: "an absolute path, or nothing for the defaults",
+    meaning: "policy of this node in YAML, shaped as the specification of a NodeSLO; a missing file means the defaults",
+};
+pub(super) const FEATURE_GATES: Flag = Flag {
+    name: "feature-gates",
+    group: Group::Qos,
+    kind: Kind::Value("LIST"),
+    default: "",
+    accepted: "NAME=true or NAME=false, separated by commas",
+    meaning: "rules to switch on or off, by the names of Koordinator",
+};
+pub(super) const CGROUP_ROOT: Flag = Flag {
+    name: "cgroup-root",
+    group: Group::Qos,
+    kind: Kind::Value("DIRECTORY"),
+    default: "/sys/fs/cgroup",
+    accepted: "an absolute path",
+    meaning: "where cgroups are mounted",
+};
+pub(super) const CGROUP_DRIVER: Flag = Flag {
+    name: "cgroup-driver",
+    group: Group::Qos,
+    kind: Kind::Value("DRIVER"),
+    default: "auto",
+    accepted: "auto, systemd, or cgroupfs",
+    meaning: "how the kubelet names cgroups; auto finds out",
+};
+pub(super) const KUBELET_CGROUP_ROOT: Flag = Flag {
+    name: "kubelet-cgroup-root",
+    group: Group::Qos,
+    kind: Kind::Value("PATH"),
+    default: "/",
+    accepted: "an absolute path within the cgroups",
+    meaning: "the kubelet's cgroupRoot",
+};
+pub(super) const KUBELET_DIR: Flag = Flag {
+    name: "kubelet-dir",
+    group: Group::Qos,
+    kind: Kind::Value("DIRECTORY"),
+    default: "/var/lib/kubelet",
+    accepted: "an absolute path",
+    meaning: "the kubelet's directory, where its CPU manager keeps its state",
+};
+pub(super) const CPU_QOS_BACKEND: Flag = Flag {
+    name: "cpu-qos-backend",
+    group: Group::Qos,
+    kind: Kind::Value("BACKEND"),
+    default: "auto",
+    accepted: "auto, bvt, idle, weight, or off",
+    meaning: "what makes best-effort pods yield the CPU; auto takes the first that works here",
+};
+pub(super) const BE_IDLE_SCOPE: Flag = Flag {
+    name: "be-idle-scope",
+    group: Group::Qos,
+    kind: Kind::Value("SCOPE"),
+    default: "auto",
+    accepted: "auto, qos, pod, or off",
+    meaning: "cgroups that the idle backend marks: that of all best-effort pods (qos), or each of them",
+};
+pub(super) const CPU_WEIGHT_CONVERSION: Flag = Flag {
+    name: "cpu-weight-conversion",
+    group: Group::Qos,
+    kind: Kind::Value("FORMULA"),
+    default: "auto",
+    accepted: "auto, linear, or quadratic",
+    meaning: "how the runtime turns cpu.shares into cpu.weight; auto finds out",
+};
+pub(super) const DISABLE_UNSET_CPU_QUOTA: Flag = Flag {
+    name: "disable-unset-cpu-quota",
+    group: Group::Qos,
+    kind: Kind::Switch,
+    default: "false",
+    accepted: "true, or false",
+    meaning: "keep the CPU quota of pods with CPUs of their own",
+};
+pub(super) const RECONCILE_INTERVAL: Flag = Flag {
+    name: "runtime-hooks-reconcile-interval",
+    group: Group::Qos,
+    kind: Kind::Value("DURATION"),
+    default: "10s",
+    accepted: "a duration from 1s to 1h, such as 10s or 1m",
+    meaning: "how often values in cgroups are compared with the wished ones",
+};
 pub(super) const BACKEND_WAIT: Flag = Flag {
     name: "backend-wait",
     group: Group::Relaying,
@@ -251,7 +357,7 @@ const HELP: Flag = Flag {
 };
 
 /// Every flag, in the order of the help text.
-pub(super) const FLAGS: [&Flag; 25] = [
+pub(super) const FLAGS: [&Flag; 38] = [
     &LISTEN,
     &RUNTIME,
     &IMAGE,
@@ -265,6 +371,19 @@ pub(super) const FLAGS: [&Flag; 25] = [
     &HOOK_TIMEOUT,
     &HOOK_DEADLINE_SHARE,
     &HOOK_TRUSTED_UID,
+    &PLUGIN_DIR,
+    &QOS_MODE,
+    &NODE_POLICY,
+    &FEATURE_GATES,
+    &CGROUP_ROOT,
+    &CGROUP_DRIVER,
+    &KUBELET_CGROUP_ROOT,
+    &KUBELET_DIR,
+    &CPU_QOS_BACKEND,
+    &BE_IDLE_SCOPE,
+    &CPU_WEIGHT_CONVERSION,
+    &DISABLE_UNSET_CPU_QUOTA,
+    &RECONCILE_INTERVAL,
     &BACKEND_WAIT,
     &MAX_MESSAGE_BYTES,
     &RELAY_SERVICES,

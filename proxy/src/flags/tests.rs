@@ -93,14 +93,30 @@ fn every_flag_is_read_in_both_forms() {
         }),
         ("v", "10", |c| c.verbosity == 10),
         ("log-format", "json", |c| c.log_format == LogForm::Json),
+        ("plugin-dir", "", |c| c.qos.plugin_dir.is_none()),
+        ("mode", "shadow", |c| c.qos.mode == koord_admin::Mode::Shadow),
+        ("node-policy", "/p.yaml", |c| c.qos.node_policy.as_deref() == Some(Path::new("/p.yaml"))),
+        ("feature-gates", "CoreSched=true,BatchResource=false", |c| {
+            use koord_extension::gates::Gate;
+            c.qos.gates.enabled(Gate::CoreSched) && !c.qos.gates.enabled(Gate::BatchResource)
+        }),
+        ("cgroup-root", "/cg/", |c| c.qos.cgroup_root == Path::new("/cg")),
+        ("cgroup-driver", "systemd", |c| c.qos.cgroup_driver == DriverChoice::Systemd),
+        ("kubelet-cgroup-root", "/kind", |c| c.qos.kubelet_cgroup_root == "/kind"),
+        ("kubelet-dir", "/k", |c| c.qos.kubelet_dir == Path::new("/k")),
+        ("cpu-qos-backend", "weight", |c| c.qos.cpu_qos_backend == koord_rules::CpuQosBackend::Weight),
+        ("be-idle-scope", "pod", |c| c.qos.be_idle_scope == koord_rules::BeIdleScope::Pod),
+        ("cpu-weight-conversion", "linear", |c| c.qos.cpu_weight_conversion == ConversionChoice::Linear),
+        ("runtime-hooks-reconcile-interval", "1m", |c| c.qos.reconcile_interval == Duration::from_secs(60)),
     ] {
         assert!(check(&config(&[&format!("--{name}={value}")])), "--{name}={value}");
         assert!(check(&config(&[&format!("--{name}"), value])), "--{name} {value}");
         assert!(check(&config(&[&format!("-{name}={value}")])), "-{name}={value}");
         assert!(FLAGS.iter().any(|flag| flag.name == name));
     }
-    // Twenty-three above, --version and --help.
-    assert_eq!(FLAGS.len(), 25);
+    assert!(config(&["--disable-unset-cpu-quota"]).qos.keep_cpu_quota);
+    // Thirty-five in the list, that switch, --version and --help.
+    assert_eq!(FLAGS.len(), 38);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use koord_admin::Mode;
 use koord_hook::v1alpha1::{ContainerResourceHookResponse, PodSandboxHookResponse};
+use koord_hooks::chain::{Carrier, Entry};
 use koord_intercept::working::{HookAnswer, Stage, Working};
 use koord_intercept::{CriMethod, HookType};
 use prost::Message;
@@ -13,7 +15,7 @@ use super::{Before, CallState, Held, Pipeline, UNKNOWN, is_past, pass, refuse};
 use crate::dispatcher::HookError;
 use crate::dispatcher::budget::Budget;
 use crate::metrics::BypassReason;
-use crate::registration::{FailurePolicy, Server};
+use crate::registration::FailurePolicy;
 
 /// Hooks after a call are given at least this, however little of the caller's time is left: they tell of
 /// something that has happened.
@@ -36,31 +38,55 @@ impl Pipeline {
             // Looking up, or waiting for another call, took all the time.
             return self.decide(deadline, &held.message, call);
         }
-        let Some(mut working) = call.working.take() else { return pass(call) };
+        let Some(asked) = call.working.take() else { return pass(call) };
         let budget = Budget::new(&self.parts.limits, deadline, Instant::now());
-        for stage in working.stages() {
-            for server in held.table.servers_for(stage.hook) {
-                if let Err(error) = self.ask_one(server, stage, &budget, &mut working, &mut call).await {
-                    return refuse(call, UNKNOWN, format!("hook server err: {error}"));
+        let mode = self.rules_mode();
+        // In shadow mode everybody is asked about a copy, and the request goes as it came.
+        let mut working = asked.clone();
+        for stage in asked.stages() {
+            let mut draft = self.begin_draft(&working, stage, &call);
+            for server in held.hooks.entries_for(stage.hook) {
+                if server.carrier == Carrier::BuiltIn {
+                    let container_id = call.container_id.as_deref();
+                    if let Err(problem) =
+                        self.ask_rules(stage, &mut working, &mut draft, container_id, mode).await
+                    {
+                        return refuse(call, UNKNOWN, problem);
+                    }
+                    continue;
+                }
+                let before = draft.as_ref().and_then(|_| working.container_at(stage).cloned());
+                match self.ask_one(server, stage, &budget, &mut working, &mut call).await {
+                    Err(error) if mode != Some(Mode::Shadow) => {
+                        return refuse(call, UNKNOWN, format!("hook server err: {error}"));
+                    }
+                    _ => {}
+                }
+                if let (Some(draft), Some(before), Some(after)) =
+                    (&mut draft, before, working.container_at(stage))
+                {
+                    draft.hook(&server.name, stage.hook.as_str(), &before, after);
                 }
             }
+            call.drafts.push(draft);
         }
-        call.report.asking_done();
-        call.working = Some(working);
+        if call.report.asked() {
+            call.report.asking_done();
+        }
+        call.working = Some(if mode == Some(Mode::Shadow) { asked } else { working });
         self.decide(deadline, &held.message, call)
     }
 
     /// Asks one server; an error is one that fails the call.
     async fn ask_one(
         &self,
-        server: &Server,
+        server: &Entry,
         stage: Stage,
         budget: &Budget,
         working: &mut Working,
         call: &mut CallState,
     ) -> Result<(), HookError> {
-        let registration = &server.registration;
-        let within = budget.for_call(registration.timeout, Instant::now());
+        let within = budget.for_call(server.timeout, Instant::now());
         let request = working.hook_request(stage);
         let answer = self
             .parts
@@ -69,7 +95,7 @@ impl Pipeline {
             .await;
         match answer {
             Ok(answer) => {
-                let merged = working.merge(stage, answer, registration.options());
+                let merged = working.merge(stage, answer, server.options);
                 call.report.answered(&server.name, stage.hook);
                 match merged {
                     Ok(ignored) => {
@@ -86,7 +112,7 @@ impl Pipeline {
             }
             Err(error) => {
                 call.report.failed(&server.name, stage.hook, error.reason());
-                match registration.failure_policy {
+                match server.failure_policy {
                     FailurePolicy::Fail => {
                         tracing::error!(
                             server = server.name,
@@ -109,7 +135,9 @@ impl Pipeline {
     pub(super) fn after(&self, working: &Working, call: &CallState, first_stop: bool) -> Option<After> {
         let method = working.method();
         let hook = method.after()?;
-        if !self.parts.registrations.hooks().contains(hook) {
+        if !self.parts.chain.stages().contains(hook)
+            || self.parts.qos.as_ref().is_some_and(|qos| !qos.is_on())
+        {
             return None;
         }
         let starts = method == CriMethod::StartContainer;
@@ -155,10 +183,10 @@ impl Pipeline {
         };
         let request = bytes::Bytes::from(request);
         let budget = Budget::new(&self.parts.limits, call.head.deadline(), started);
-        let table = self.parts.registrations.table();
-        for server in table.servers_for(hook) {
+        let hooks = self.parts.chain.snapshot();
+        for server in hooks.entries_for(hook) {
             let floor = SHORTEST_AFTER.min(self.parts.limits.hook_timeout);
-            let within = budget.for_call(server.registration.timeout, Instant::now()).max(floor);
+            let within = budget.for_call(server.timeout, Instant::now()).max(floor);
             // What is answered has no use, but it must be an answer.
             let decode = |bytes: &[u8]| decode_any(hook, bytes).map(drop);
             match self.parts.dispatcher.call(server, hook, request.clone(), within, decode).await {

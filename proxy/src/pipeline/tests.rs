@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::backend_client::BackendClient;
 use crate::endpoint::Endpoint;
-use crate::registration::{Registration, Server};
+use crate::registration::{Registration, Registrations, Server, Table};
 use crate::testing::{FakeServer, Reply};
 use crate::trust::Trust;
 use crate::unix_channel::UnixChannel;
@@ -64,7 +64,7 @@ impl Bed {
             Vec::new(),
         ));
         let pipeline = Arc::new(Pipeline::new(Parts {
-            registrations: registrations.clone(),
+            chain: Arc::new(Chain::new(registrations.clone(), None, None)),
             dispatcher: Arc::new(Dispatcher::new(trust, metrics.clone())),
             store: store.clone(),
             failover,
@@ -75,6 +75,7 @@ impl Bed {
                 value: "true".to_owned(),
                 namespaces: skip_namespaces.iter().map(|name| (*name).to_owned()).collect(),
             },
+            qos: None,
             failpoints: Failpoints::default(),
         }));
         Self { directory, registrations, store, pipeline, registry }
@@ -91,7 +92,7 @@ impl Bed {
 
     fn register(&self, servers: impl IntoIterator<Item = Server>) {
         self.registrations.replace(Table::of(servers));
-        self.pipeline.registrations_changed();
+        self.pipeline.hooks_changed();
     }
 
     fn serve(

@@ -115,7 +115,7 @@ async fn registrations_take_effect_while_running() {
     std::fs::create_dir(bed.registrations.directory()).expect("created");
     let watching = {
         let (registrations, pipeline) = (bed.registrations.clone(), bed.pipeline.clone());
-        tokio::spawn(async move { tokio::join!(registrations.watch(), pipeline.follow_registrations()) })
+        tokio::spawn(async move { tokio::join!(registrations.watch(), pipeline.follow_hooks()) })
     };
     let server = bed.serve("h", ok);
     let file = bed.registrations.directory().join("a.json");

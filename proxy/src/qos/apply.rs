@@ -1,0 +1,449 @@
+//! Carrying wishes out by file, and what the ledger says of it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use koord_admin::Mode;
+use koord_cgroup::driver::RuntimeName;
+use koord_cgroup::executor::{Outcome, Owner, Write};
+use koord_cgroup::path::CgroupPath;
+use koord_cgroup::resource::Resource;
+use koord_cgroup::value::Value;
+use koord_extension::cpuset::CpuSet;
+use koord_intercept::record::{ContainerRecord, PodRecord};
+use koord_rules::{Field, Level as RuleLevel, Plan, Rule, Wish};
+
+use super::draft::Draft;
+use super::ledger::{Entry, KUBELET, Level, Problem};
+use super::{Qos, asked};
+
+/// Which fields of a plan are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Those that no request has carried.
+    ByFile,
+    /// All of them, to undo what others wrote.
+    All,
+}
+
+/// Whether a cgroup was there to be written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// It was.
+    Yes,
+    /// It is not there, not yet or no longer.
+    No,
+}
+
+/// The file a field is written to and read from; `None` for what is no file of a cgroup.
+pub(super) fn resource_of(field: &str) -> Option<Resource> {
+    // Lines of files about disks are named with the disk.
+    let file = field.split_once(' ').map_or(field, |(file, _)| file);
+    let file = match file {
+        "io.cost.qos" => "blkio.cost.qos",
+        "io.cost.model" => "blkio.cost.model",
+        file => file,
+    };
+    Resource::from_name(file).filter(|resource| resource.is_writable())
+}
+
+/// A value of the ledger as the writer takes it.
+pub(super) fn value_of(field: &str, text: &str) -> Value {
+    if field.starts_with("cpuset.") {
+        return CpuSet::parse(text).map_or_else(|_| Value::Text(text.to_owned()), Value::Cpus);
+    }
+    match text.parse() {
+        Ok(number) => Value::Integer(number),
+        Err(_) => Value::Text(text.to_owned()),
+    }
+}
+
+fn value_of_wish(wish: &Wish) -> Option<Value> {
+    match &wish.value {
+        koord_rules::Value::Integer(number) => Some(Value::Integer(*number)),
+        koord_rules::Value::Cpus(cpus) => Some(Value::Cpus(cpus.clone())),
+        koord_rules::Value::Text(text) => Some(Value::Text(text.clone())),
+        koord_rules::Value::Device(_) | koord_rules::Value::Mount(_) | koord_rules::Value::Unset => None,
+    }
+}
+
+/// The value that no rule has a part in: what the kubelet asked, or what means nothing.
+pub(super) fn value_to_restore(entry: &Entry) -> Option<Value> {
+    if let Some(asked) = &entry.asked {
+        return Some(value_of(&entry.field, asked));
+    }
+    neutral_text(&entry.field).map(|text| value_of(&entry.field, &text))
+}
+
+/// The value of a field that means nobody wants anything.
+fn neutral_text(field: &str) -> Option<String> {
+    Field::from_name(field)?.neutral().map(|value| value.to_string())
+}
+
+/// Whether a rule decides the entry's value, not a hook that was asked after the rules.
+fn is_of_rule(entry: &Entry) -> bool {
+    Rule::from_name(&entry.owner).is_some()
+}
+
+/// All rules write as one: which of them wants a value is in the ledger.
+pub(super) fn owner() -> Owner {
+    Owner::from("rules")
+}
+
+impl Qos {
+    /// The cgroup of a pod, if its parent names one that may be written to.
+    pub(super) fn pod_path(&self, pod: &PodRecord) -> Option<CgroupPath> {
+        CgroupPath::from_cri_parent(&pod.cgroup_parent, self.executor().layout()).ok()
+    }
+
+    /// The cgroup of a container.
+    pub(super) fn container_path(
+        &self,
+        id: &str,
+        container: &ContainerRecord,
+        pod: &PodRecord,
+    ) -> Option<CgroupPath> {
+        let parent = container.effective_cgroup_parent(pod);
+        let parent = CgroupPath::from_cri_parent(parent, self.executor().layout()).ok()?;
+        let executor = self.executor();
+        // The name tells the runtime, and which one this is, is not known before it was asked.
+        let of = |runtime| executor.container(&parent, runtime, id).ok();
+        of(RuntimeName::Containerd)
+            .filter(|path| executor.exists(path))
+            .or_else(|| of(RuntimeName::CriO).filter(|path| executor.exists(path)))
+            .or_else(|| of(RuntimeName::Containerd))
+    }
+
+    /// Writes the wishes of a plan, and what wishes that are no more leave behind, into one cgroup. Blocks.
+    pub(super) fn carry_out(
+        &self,
+        path: &CgroupPath,
+        at: RuleLevel,
+        plan: &Plan,
+        level: &mut Level,
+        which: Which,
+    ) -> Reached {
+        self.note(plan, level);
+        let mut fields: Vec<Cow<'_, str>> = Vec::new();
+        let mut writes = Vec::new();
+        for wish in &plan.wishes {
+            let name = wish.field.as_str();
+            let Some(entry) = level.entry(&name).filter(|entry| is_of_rule(entry)) else { continue };
+            if which == Which::ByFile && !entry.by_file {
+                continue;
+            }
+            let (Some(resource), Some(value)) = (resource_of(&name), value_of_wish(wish)) else { continue };
+            writes.push(Write { path: path.clone(), resource, value, owner: owner() });
+            fields.push(name);
+        }
+        let released = self.release(path, at, plan, level);
+        if writes.is_empty() && !released {
+            return if self.executor().exists(path) { Reached::Yes } else { Reached::No };
+        }
+        let mut reached = Reached::Yes;
+        for (field, written) in fields.into_iter().zip(self.executor().apply(&writes)) {
+            match written.result {
+                Outcome::Written | Outcome::Same => {
+                    let changed = written.result == Outcome::Written;
+                    let before = written.before.map(|value| value.to_string());
+                    self.record_written(level.entry_mut(&field), before.as_deref(), changed);
+                }
+                // Written by the executor as soon as the kernel takes it.
+                Outcome::Deferred => self.record_written(level.entry_mut(&field), None, false),
+                Outcome::Gone => reached = Reached::No,
+                Outcome::Unsupported => {
+                    note_problem(level, &field, "the kernel has no such file".to_owned());
+                }
+                Outcome::Failed(error) => {
+                    tracing::warn!(cgroup = %path, %field, %error, "value not written");
+                    note_problem(level, &field, error.to_string());
+                }
+            }
+        }
+        reached
+    }
+
+    /// Takes a plan into the level: what rules wish now, and no value of a hook.
+    fn note(&self, plan: &Plan, level: &mut Level) {
+        level.problems = plan
+            .problems
+            .iter()
+            .map(|problem| Problem {
+                rule: problem.rule.as_str().into(),
+                message: problem.message.as_str().into(),
+            })
+            .collect();
+        for wish in &plan.wishes {
+            let known = level.entry(&wish.field.as_str()).is_some();
+            let entry = level.entry_mut(&wish.field.as_str());
+            if entry.is_owned() && !is_of_rule(entry) {
+                continue;
+            }
+            // A field that no request has named before can only be written.
+            entry.by_file |= !known;
+            entry.owner = Cow::Borrowed(wish.rule.as_str());
+            if *entry.reason != *wish.reason {
+                entry.reason = wish.reason.as_str().into();
+            }
+            let value = wish.value.to_string();
+            entry.wished = (entry.sent.as_deref() != Some(&value)).then(|| value.into());
+        }
+    }
+
+    fn record_written(&self, entry: &mut Entry, before: Option<&str>, changed: bool) {
+        let wished = entry.wished.take();
+        match (&wished, changed) {
+            // Ours before, and somebody has written since. What the kubelet writes is what it asks from now on.
+            (None, true) => {
+                self.conflicts.fetch_add(1, Ordering::Relaxed);
+                if entry.by_file {
+                    entry.asked = before.map(Into::into);
+                }
+                tracing::debug!(field = %entry.field, found = before, sent = entry.sent, "value written again");
+            }
+            // The first time: what is there is what the kubelet asked, unless it is ours from an earlier life.
+            (Some(wished), _) if entry.by_file && entry.sent.is_none() => {
+                let neutral = neutral_text(&entry.field);
+                if changed || neutral.is_none() || neutral.as_deref() == Some(&**wished) {
+                    entry.asked = before.map(Into::into);
+                }
+            }
+            _ => {}
+        }
+        if wished.is_some() {
+            entry.sent = wished;
+        }
+    }
+
+    /// Puts back what rules no longer wish. True if anything was to be put back.
+    fn release(&self, path: &CgroupPath, at: RuleLevel, plan: &Plan, level: &mut Level) -> bool {
+        let gone: Vec<usize> = level
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| {
+                is_of_rule(entry) && !plan.wishes.iter().any(|wish| wish.field.as_str() == *entry.field)
+            })
+            .map(|(place, _)| place)
+            .collect();
+        if gone.is_empty() {
+            return false;
+        }
+        let mut writes = Vec::new();
+        for place in &gone {
+            let entry = &level.entries[*place];
+            if entry.sent.is_none() || entry.sent == entry.asked {
+                continue;
+            }
+            if let (Some(resource), Some(value)) = (resource_of(&entry.field), value_to_restore(entry)) {
+                writes.push(Write { path: path.clone(), resource, value, owner: owner() });
+            }
+        }
+        for (write, written) in writes.iter().zip(self.executor().apply(&writes)) {
+            // What was put back is not watched any longer.
+            if let Outcome::Failed(error) = written.result {
+                tracing::warn!(cgroup = %path, resource = %write.resource, %error, "value not put back");
+            }
+        }
+        for place in gone.into_iter().rev() {
+            let entry = &mut level.entries[place];
+            if entry.asked.is_some() {
+                entry.owner = Cow::Borrowed(KUBELET);
+                entry.reason = "as asked".into();
+                entry.sent.clone_from(&entry.asked);
+                entry.wished = None;
+            } else {
+                level.entries.remove(place);
+            }
+        }
+        let _ = at;
+        true
+    }
+
+    /// Before a sandbox is asked for: writes what the rules wish for the pod's cgroup, if it is there, and moves
+    /// others off CPUs that the pod is to have for itself.
+    pub async fn prepare_pod(self: &Arc<Self>, pod: Arc<PodRecord>, draft: &mut Draft, mode: Mode) {
+        self.learn_driver(&pod.cgroup_parent);
+        let mut level = std::mem::take(draft.level_mut());
+        let qos = self.clone();
+        let work = move || {
+            if mode == Mode::Enforce {
+                qos.claim_cpus(&pod);
+            }
+            qos.write_pod(&pod, &mut level, mode);
+            level
+        };
+        match self.async_runtime.spawn_blocking(work).await {
+            Ok(level) => *draft.level_mut() = level,
+            Err(error) => tracing::error!(%error, "writing a pod's cgroup ended in a panic"),
+        }
+    }
+
+    /// Decides about a pod and, in the mode `enforce`, writes. Blocks.
+    pub(super) fn write_pod(&self, pod: &PodRecord, level: &mut Level, mode: Mode) -> Reached {
+        let Some(path) = self.pod_path(pod) else {
+            // Pods outside the kubelet's tree are none of ours.
+            return Reached::No;
+        };
+        self.find_asked(&path, level);
+        let node = self.node();
+        let asked = asked_of_level(level);
+        let known = super::facts_of(pod, asked);
+        let plan = koord_rules::pod_with(&node.view, &known.view, &known.facts);
+        if mode == Mode::Enforce {
+            self.carry_out(&path, RuleLevel::Pod, &plan, level, Which::All)
+        } else {
+            self.note(&plan, level);
+            Reached::Yes
+        }
+    }
+
+    /// Finds out what the kubelet has set on a pod's cgroup, before it is written to.
+    fn find_asked(&self, path: &CgroupPath, level: &mut Level) {
+        for field in ["cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes"] {
+            if level.entry(field).is_some() {
+                continue;
+            }
+            let Some(found) = resource_of(field).and_then(|file| self.executor().read(path, file).ok())
+            else {
+                continue;
+            };
+            let entry = level.entry_mut(field);
+            entry.asked = Some(found.to_string().into());
+            entry.sent.clone_from(&entry.asked);
+            entry.reason = "as found in the cgroup".into();
+            entry.by_file = true;
+        }
+    }
+
+    /// After the sandbox runs: writes what waited for the pod's cgroup.
+    pub async fn settle_pod(self: &Arc<Self>, pod_id: &str) {
+        let Some(pod) = self.store.pod(pod_id) else { return };
+        let (qos, id) = (self.clone(), pod_id.to_owned());
+        self.blocking(move || {
+            let mut level = qos.ledger().pod(&id).as_deref().cloned().unwrap_or_default();
+            let waits = level.entries.iter().any(|entry| entry.wished.is_some());
+            if waits || level.entries.is_empty() {
+                qos.write_pod(&pod, &mut level, Mode::Enforce);
+                qos.ledger().put_pod(&id, level);
+            }
+        })
+        .await;
+    }
+
+    /// Whether something waits to be written into a container's cgroup.
+    pub fn has_files(&self, container_id: &str) -> bool {
+        let Some(level) = self.ledger().container(container_id) else { return false };
+        level.entries.iter().any(|entry| entry.by_file && entry.wished.is_some())
+            || self.executor().layout().version() == koord_cgroup::version::CgroupVersion::V2
+                && level.entries.iter().any(|entry| entry.is_owned())
+    }
+
+    /// After a container was started: writes what no request carries and checks the rest.
+    pub async fn settle_container(self: &Arc<Self>, container_id: &str) {
+        let Some(known) = self.store.container_and_pod(container_id) else { return };
+        self.learn_driver(&known.pod.cgroup_parent);
+        let (qos, id) = (self.clone(), container_id.to_owned());
+        self.blocking(move || {
+            qos.write_container(&id, &known.container, &known.pod, Mode::Enforce);
+        })
+        .await;
+    }
+
+    /// Decides about a container that exists and, in the mode `enforce`, writes. Blocks.
+    pub(super) fn write_container(
+        &self,
+        id: &str,
+        container: &ContainerRecord,
+        pod: &Arc<PodRecord>,
+        mode: Mode,
+    ) -> Reached {
+        let Some(path) = self.container_path(id, container, pod) else { return Reached::No };
+        let earlier = self.ledger().container(id);
+        let mut level = match earlier.as_deref() {
+            Some(level) => level.clone(),
+            // Created before this proxy was there: what the runtime was told is what was asked.
+            None => {
+                let asked = container.resources.clone().unwrap_or_default();
+                Draft::of_container(&container.metadata.name, asked).finish(false, None)
+            }
+        };
+        let node = self.node();
+        let known = self.facts(Some(&container.pod_id), pod);
+        let asked = asked(level.asked.as_ref());
+        let view = koord_rules::ContainerView {
+            name: &container.metadata.name,
+            asked: &asked,
+            memory_request: None,
+            is_sandbox: false,
+        };
+        let mut plan = koord_rules::container_with(&node.view, &known.view, &known.facts, &view);
+        // All CPUs mean nothing to a container that may use all of them anyway.
+        if asked.cpuset_cpus.is_none() && level.entry("cpuset.cpus").is_none() {
+            let all = koord_rules::Value::Cpus(node.all_cpus.clone());
+            plan.wishes.retain(|wish| wish.field != Field::CpusetCpus || wish.value != all);
+        }
+        let reached = if mode == Mode::Enforce {
+            self.carry_out(&path, RuleLevel::Container, &plan, &mut level, Which::All)
+        } else {
+            self.note(&plan, &mut level);
+            Reached::Yes
+        };
+        self.ledger().put_container(id, level);
+        reached
+    }
+
+    /// Makes directories that rules want mounted: new, empty, and with the mode they name.
+    pub async fn make_directories(&self, directories: Vec<(String, u32)>) {
+        self.blocking(move || {
+            for (directory, mode) in directories {
+                if let Err(error) = make_directory(&directory, mode) {
+                    tracing::warn!(directory, %error, "directory not made");
+                }
+            }
+        })
+        .await;
+    }
+
+    async fn blocking(&self, work: impl FnOnce() + Send + 'static) {
+        if let Err(error) = self.async_runtime.spawn_blocking(work).await {
+            tracing::error!(%error, "writing a cgroup ended in a panic");
+        }
+    }
+}
+
+fn asked_of_level(level: &Level) -> koord_rules::Asked {
+    let number = |field: &str| level.entry(field)?.asked.as_ref()?.parse().ok();
+    koord_rules::Asked {
+        cpu_shares: number("cpu.shares"),
+        cpu_quota: number("cpu.cfs_quota_us"),
+        cpu_period: number("cpu.cfs_period_us"),
+        memory_limit: number("memory.limit_in_bytes"),
+        ..koord_rules::Asked::default()
+    }
+}
+
+fn note_problem(level: &mut Level, field: &str, what: String) {
+    let rule = level.entry(field).map(|entry| entry.owner.clone()).unwrap_or_default();
+    level.problems.push(Problem { rule: (&*rule).into(), message: format!("{field}: {what}").into() });
+}
+
+fn make_directory(directory: &str, mode: u32) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::path::Path::new(directory);
+    // Names of pods and containers are in the path.
+    let plain = path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
+    if !path.is_absolute() || !plain || path.components().count() < 4 {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "not the path of a directory for one container",
+        ));
+    }
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::create_dir_all(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+}

@@ -1,0 +1,140 @@
+//! Stepping aside: everything is put back as the kubelet asked for it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use koord_admin::{Mode, RestoreFailure, RestoreReport};
+use koord_cgroup::executor::{Outcome, Write};
+use koord_cgroup::path::CgroupPath;
+
+use super::apply::{owner, resource_of, value_to_restore};
+use super::ledger::{KUBELET, Level};
+use super::{Qos, locked};
+use crate::backend_client::BackendClient;
+
+/// How long the runtime may take to update one container.
+const UPDATE_LIMIT: Duration = Duration::from_secs(5);
+
+impl Qos {
+    /// Goes to the mode `off` and puts back what the kubelet asked.
+    ///
+    /// The runtime is told first, so that what it remembers, and with it systemd, agrees; the files follow, also
+    /// those that the runtime has just written.
+    pub async fn restore(self: &Arc<Self>, runtime: &BackendClient) -> RestoreReport {
+        self.set_mode(Mode::Off);
+        let mut failed = Vec::new();
+        for (id, known) in self.store.containers() {
+            let Some(level) = self.ledger().container(&id) else { continue };
+            let tells = level.entries.iter().any(|entry| entry.changes() && !entry.by_file);
+            if known.container.stopped.is_some() || !tells {
+                continue;
+            }
+            let asked = level.asked.clone().unwrap_or_default();
+            match runtime.update_container_resources(&id, &asked, UPDATE_LIMIT).await {
+                Ok(()) => {
+                    let mut record = (*known.container).clone();
+                    record.resources = Some(asked);
+                    self.store.update_container(&id, record);
+                }
+                Err(status) => failed.push(RestoreFailure {
+                    pod: format!("{}/{}", known.pod.metadata.namespace, known.pod.metadata.name),
+                    container: known.container.metadata.name.clone(),
+                    field: "UpdateContainerResources".to_owned(),
+                    error: status.message().to_owned(),
+                }),
+            }
+        }
+        let qos = self.clone();
+        let mut report = match self.async_runtime.spawn_blocking(move || qos.restore_files()).await {
+            Ok(report) => report,
+            Err(error) => {
+                tracing::error!(%error, "putting values back ended in a panic");
+                RestoreReport { restored: 0, same: 0, failed: Vec::new(), mode: Mode::Off }
+            }
+        };
+        report.failed.splice(0..0, failed);
+        tracing::info!(
+            restored = report.restored,
+            same = report.same,
+            failed = report.failed.len(),
+            "values of the kubelet put back"
+        );
+        report
+    }
+
+    fn restore_files(&self) -> RestoreReport {
+        let mut report = RestoreReport { restored: 0, same: 0, failed: Vec::new(), mode: Mode::Off };
+        // Containers first: a limit of the kubelet's may be below what a container has now.
+        for (id, known) in self.store.containers() {
+            let Some(level) = self.ledger().container(&id) else { continue };
+            let mut level = (*level).clone();
+            let pod = format!("{}/{}", known.pod.metadata.namespace, known.pod.metadata.name);
+            let path = self.container_path(&id, &known.container, &known.pod);
+            let name = known.container.metadata.name.clone();
+            self.restore_level(path.as_ref(), &mut level, &mut report, &pod, &name);
+            self.ledger().put_container(&id, level);
+        }
+        for (id, pod) in self.store.pods() {
+            let Some(level) = self.ledger().pod(&id) else { continue };
+            let mut level = (*level).clone();
+            let name = format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
+            self.restore_level(self.pod_path(&pod).as_ref(), &mut level, &mut report, &name, "");
+            self.ledger().put_pod(&id, level);
+        }
+        let classes = std::mem::take(&mut locked(&self.dirty).classes);
+        for (name, mut level) in classes {
+            let class = super::reconcile::class_of(name);
+            let path = class.map(|class| self.executor().layout().qos_dir(class));
+            self.restore_level(path.as_ref(), &mut level, &mut report, "", "");
+        }
+        report
+    }
+
+    fn restore_level(
+        &self,
+        path: Option<&CgroupPath>,
+        level: &mut Level,
+        report: &mut RestoreReport,
+        pod: &str,
+        container: &str,
+    ) {
+        let mut fields = Vec::new();
+        let mut writes = Vec::new();
+        for entry in level.entries.iter().filter(|entry| entry.is_owned() && entry.sent.is_some()) {
+            let (Some(path), Some(resource)) = (path, resource_of(&entry.field)) else { continue };
+            let Some(value) = value_to_restore(entry) else { continue };
+            writes.push(Write { path: path.clone(), resource, value, owner: owner() });
+            fields.push(entry.field.clone());
+        }
+        for (field, written) in fields.iter().zip(self.executor().apply(&writes)) {
+            match written.result {
+                Outcome::Written => report.restored += 1,
+                Outcome::Same => report.same += 1,
+                // What is gone needs nothing.
+                Outcome::Gone | Outcome::Unsupported => {}
+                Outcome::Deferred => report.restored += 1,
+                Outcome::Failed(error) => report.failed.push(RestoreFailure {
+                    pod: pod.to_owned(),
+                    container: container.to_owned(),
+                    field: field.to_string(),
+                    error: error.to_string(),
+                }),
+            }
+        }
+        if let Some(path) = path {
+            self.executor().release_in(path, &owner());
+        }
+        level.problems.clear();
+        level.entries.retain_mut(|entry| {
+            if !entry.is_owned() {
+                return true;
+            }
+            entry.owner = Cow::Borrowed(KUBELET);
+            entry.reason = "put back".into();
+            entry.wished = None;
+            entry.sent.clone_from(&entry.asked);
+            entry.asked.is_some()
+        });
+    }
+}

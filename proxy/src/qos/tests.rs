@@ -1,0 +1,296 @@
+//! Rules carried out on a tree of plain files in the shape of cgroup v1.
+
+use std::fs;
+use std::path::PathBuf;
+
+use koord_extension::gates::Gates;
+use koord_hook::v1alpha1::{ContainerMetadata, LinuxContainerResources, PodSandboxMetadata};
+use koord_intercept::record::ContainerRecord;
+use koord_rules::Options;
+use koord_topology::model::{Cpu, Topology};
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::trust::Trust;
+
+const PARENT: &str = "/kubepods/besteffort/podu1";
+const ID: &str = "c1";
+
+/// One container that asks for half a core and may have one, by the batch resources.
+const BATCH: &str = r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"1Gi"},"limits":{"kubernetes.io/batch-cpu":"1k","kubernetes.io/batch-memory":"1Gi"}}}}"#;
+
+const IDENTITY: &str =
+    "resourceQOSStrategy:\n  beClass:\n    cpuQOS:\n      enable: true\n      groupIdentity: -1\n";
+
+struct Bed {
+    root: tempfile::TempDir,
+    store: Arc<Store>,
+    qos: Arc<Qos>,
+    async_runtime: tokio::runtime::Runtime,
+}
+
+impl Bed {
+    fn new(mode: Mode) -> Self {
+        let root = tempfile::tempdir().expect("a directory");
+        let async_runtime = tokio::runtime::Builder::new_multi_thread().build().expect("a runtime");
+        let mut registry = Registry::default();
+        let store = Arc::new(Store::new(Metrics::register(&mut registry)));
+        let bed = |file: &str, directory: &str, text: &str| {
+            let (controller, _) = file.split_once('.').expect("a file of a controller");
+            let folder = root.path().join("cg").join(controller).join(directory.trim_start_matches('/'));
+            fs::create_dir_all(&folder).expect("made");
+            fs::write(folder.join(file), text).expect("written");
+        };
+        for directory in ["kubepods", "kubepods/besteffort", PARENT, &format!("{PARENT}/{ID}")] {
+            for (file, text) in [
+                ("cpu.shares", "2\n"),
+                ("cpu.cfs_quota_us", "-1\n"),
+                ("cpu.cfs_period_us", "100000\n"),
+                ("cpu.bvt_warp_ns", "0\n"),
+                ("cpuset.cpus", "0-3\n"),
+                ("memory.limit_in_bytes", "9223372036854771712\n"),
+            ] {
+                bed(file, directory, text);
+            }
+        }
+        let tree = TreeOptions {
+            root: root.path().join("cg"),
+            kubelet_root: "/".to_owned(),
+            driver: Some(CgroupDriver::Cgroupfs),
+            conversion: None,
+        };
+        let observer = Arc::new(WriteCounter::default());
+        let executor = tree.executor(None, &observer).expect("a tree");
+        let cpus = (0..4).map(|id| Cpu { id, core: id / 2, socket: 0, node: 0, cache: None });
+        let fixed = FixedNode {
+            machine: MachineRoots { proc_root: root.path().join("proc"), sys_root: root.path().join("sys") },
+            topology: Some(Topology::new(cpus).expect("a machine")),
+            gates: Gates::default(),
+            options: Options::default(),
+            kubelet_dir: root.path().join("kubelet"),
+        };
+        let qos = Arc::new(Qos::new(Parts {
+            mode,
+            policy: NodePolicy::new(Some(root.path().join("policy.yaml")), Trust::of_this_process()),
+            fixed,
+            tree,
+            executor,
+            observer,
+            store: store.clone(),
+            async_runtime: async_runtime.handle().clone(),
+            interval: Duration::from_secs(10),
+            skip: SkipRule { key: "skip".into(), value: "true".into(), namespaces: Vec::new() },
+        }));
+        Self { root, store, qos, async_runtime }
+    }
+
+    fn file(&self, directory: &str, file: &str) -> PathBuf {
+        let (controller, _) = file.split_once('.').expect("a file of a controller");
+        self.root.path().join("cg").join(controller).join(directory.trim_start_matches('/')).join(file)
+    }
+
+    fn found(&self, directory: &str, file: &str) -> String {
+        fs::read_to_string(self.file(directory, file)).expect("read").trim().to_owned()
+    }
+
+    fn set(&self, directory: &str, file: &str, text: &str) {
+        fs::write(self.file(directory, file), text).expect("written");
+    }
+
+    fn policy(&self, text: &str) {
+        fs::write(self.root.path().join("policy.yaml"), text).expect("written");
+    }
+
+    /// What the pipeline does around RunPodSandbox.
+    fn run_pod(&self, pod: PodRecord) -> Draft {
+        let mut draft = Draft::of_pod();
+        let mode = self.qos.mode();
+        self.async_runtime.block_on(self.qos.prepare_pod(Arc::new(pod.clone()), &mut draft, mode));
+        self.store.put_pod("p1".to_owned(), pod);
+        self.qos.ledger().put_pod("p1", draft.clone().finish_pod());
+        draft
+    }
+
+    /// What it does around CreateContainer and StartContainer; gives the resources that were sent.
+    fn start_container(&self, asked: LinuxContainerResources) -> Carried {
+        let pod = self.store.pod("p1").expect("a pod");
+        let mut draft = Draft::of_container("main", asked.clone());
+        let (plan, carried) = self.qos.decide_container(Some("p1"), &pod, &draft);
+        draft.rules(&plan, &carried);
+        let applied = self.qos.mode() == Mode::Enforce;
+        self.qos.ledger().put_container(ID, draft.finish(applied, None));
+        let record = ContainerRecord {
+            pod_id: "p1".into(),
+            metadata: ContainerMetadata { name: "main".into(), id: ID.into(), ..Default::default() },
+            resources: Some(asked),
+            ..ContainerRecord::default()
+        };
+        self.store.put_container(ID.to_owned(), record);
+        if applied {
+            self.async_runtime.block_on(self.qos.settle_container(ID));
+        }
+        carried
+    }
+
+    fn field(&self, container: bool, field: &str) -> (Option<String>, Option<String>, String) {
+        let level = if container { self.qos.ledger().container(ID) } else { self.qos.ledger().pod("p1") };
+        let level = level.expect("a level");
+        let entry = level.entry(field).unwrap_or_else(|| panic!("{field} is not in {level:?}"));
+        let text = |value: &Option<Box<str>>| value.as_deref().map(str::to_owned);
+        (text(&entry.asked), text(&entry.sent), entry.owner.to_string())
+    }
+}
+
+fn pod(qos: &str, annotations: &[(&str, &str)]) -> PodRecord {
+    PodRecord {
+        metadata: PodSandboxMetadata {
+            name: "pod".into(),
+            namespace: "default".into(),
+            uid: "u1".into(),
+            ..Default::default()
+        },
+        labels: [("koordinator.sh/qosClass".to_owned(), qos.to_owned())].into(),
+        annotations: annotations
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+        cgroup_parent: PARENT.into(),
+        ..PodRecord::default()
+    }
+}
+
+fn batch_pod() -> PodRecord {
+    pod("BE", &[("node.koordinator.sh/extended-resource-spec", BATCH)])
+}
+
+fn some(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+#[test]
+fn a_batch_pod_gets_its_values_before_its_sandbox_and_in_its_containers() {
+    let bed = Bed::new(Mode::Enforce);
+    bed.run_pod(batch_pod());
+    assert_eq!(bed.found(PARENT, "cpu.shares"), "512");
+    assert_eq!(bed.found(PARENT, "cpu.cfs_quota_us"), "100000");
+    assert_eq!(bed.found(PARENT, "memory.limit_in_bytes"), "1073741824");
+    assert_eq!(bed.field(false, "cpu.shares"), (some("2"), some("512"), "BatchResource".to_owned()));
+
+    let carried = bed.start_container(LinuxContainerResources { cpu_shares: 2, ..Default::default() });
+    assert_eq!(carried.patch.cpu_shares, Some(512));
+    assert_eq!(carried.patch.cpu_quota, Some(100_000));
+    assert_eq!(carried.patch.memory_limit, Some(1 << 30));
+    assert_eq!(bed.field(true, "cpu.shares"), (some("2"), some("512"), "BatchResource".to_owned()));
+    // The runtime is a plain file here, so the check after the start has written it.
+    assert_eq!(bed.found(&format!("{PARENT}/{ID}"), "cpu.shares"), "512");
+}
+
+#[test]
+fn shadow_records_and_changes_nothing() {
+    let bed = Bed::new(Mode::Shadow);
+    bed.policy(IDENTITY);
+    bed.qos.refresh_node();
+    bed.run_pod(batch_pod());
+    bed.start_container(LinuxContainerResources { cpu_shares: 2, ..Default::default() });
+    bed.qos.round_for_test();
+    for (file, text) in [
+        ("cpu.shares", "2"),
+        ("cpu.cfs_quota_us", "-1"),
+        ("cpu.bvt_warp_ns", "0"),
+        ("memory.limit_in_bytes", "9223372036854771712"),
+    ] {
+        assert_eq!(bed.found(PARENT, file), text, "{file}");
+        assert_eq!(bed.found(&format!("{PARENT}/{ID}"), file), text, "{file}");
+    }
+    let level = bed.qos.ledger().container(ID).expect("a level");
+    let entry = level.entry("cpu.shares").expect("an entry");
+    assert_eq!((entry.sent.as_deref(), entry.wished.as_deref()), (Some("2"), Some("512")));
+    assert!(bed.qos.ledger().sums().changed >= 4);
+}
+
+#[test]
+fn a_policy_that_comes_and_goes_takes_its_values_along() {
+    let bed = Bed::new(Mode::Enforce);
+    bed.run_pod(batch_pod());
+    assert_eq!(bed.found(PARENT, "cpu.bvt_warp_ns"), "0");
+    bed.policy(IDENTITY);
+    bed.qos.round_for_test();
+    assert_eq!(bed.found(PARENT, "cpu.bvt_warp_ns"), "-1");
+    assert_eq!(bed.found("kubepods/besteffort", "cpu.bvt_warp_ns"), "-1");
+    assert_eq!(bed.field(false, "cpu.bvt_warp_ns"), (some("0"), some("-1"), "GroupIdentity".to_owned()));
+    bed.policy("{}\n");
+    bed.qos.round_for_test();
+    assert_eq!(bed.found(PARENT, "cpu.bvt_warp_ns"), "0");
+    assert_eq!(bed.found("kubepods/besteffort", "cpu.bvt_warp_ns"), "0");
+    // What has nothing to do with the policy stays.
+    assert_eq!(bed.found(PARENT, "cpu.shares"), "512");
+}
+
+#[test]
+fn what_others_write_is_written_again() {
+    let bed = Bed::new(Mode::Enforce);
+    bed.run_pod(batch_pod());
+    bed.start_container(LinuxContainerResources::default());
+    let container = format!("{PARENT}/{ID}");
+    bed.set(&container, "cpu.shares", "2\n");
+    bed.qos.check_soon(ID);
+    bed.qos.round_for_test();
+    assert_eq!(bed.found(&container, "cpu.shares"), "512");
+}
+
+#[test]
+fn a_pod_with_cpus_of_its_own_moves_others_off_them() {
+    let bed = Bed::new(Mode::Enforce);
+    bed.run_pod(pod("LS", &[]));
+    bed.start_container(LinuxContainerResources::default());
+    let container = format!("{PARENT}/{ID}");
+    assert_eq!(bed.found(&container, "cpuset.cpus"), "0-3");
+    let exclusive = PodRecord {
+        metadata: PodSandboxMetadata { uid: "u2".into(), ..Default::default() },
+        cgroup_parent: "/kubepods/podu2".into(),
+        ..pod("LSR", &[("scheduling.koordinator.sh/resource-status", r#"{"cpuset":"2-3"}"#)])
+    };
+    let mut draft = Draft::of_pod();
+    bed.async_runtime.block_on(bed.qos.prepare_pod(Arc::new(exclusive), &mut draft, Mode::Enforce));
+    assert_eq!(bed.found(&container, "cpuset.cpus"), "0-1");
+}
+
+#[test]
+fn stepping_aside_puts_everything_back() {
+    let bed = Bed::new(Mode::Enforce);
+    bed.policy(IDENTITY);
+    bed.qos.refresh_node();
+    bed.run_pod(batch_pod());
+    bed.qos.round_for_test();
+    let nobody: crate::endpoint::Endpoint =
+        bed.root.path().join("no.sock").to_str().expect("text").parse().expect("an endpoint");
+    let runtime = BackendClient::new(crate::unix_channel::UnixChannel::new(nobody));
+    let report = bed.async_runtime.block_on(bed.qos.restore(&runtime));
+    assert_eq!((report.mode, report.failed.len()), (Mode::Off, 0));
+    assert!(report.restored >= 4, "{report:?}");
+    for (directory, file, text) in [
+        (PARENT, "cpu.shares", "2"),
+        (PARENT, "cpu.cfs_quota_us", "-1"),
+        (PARENT, "cpu.bvt_warp_ns", "0"),
+        ("kubepods/besteffort", "cpu.bvt_warp_ns", "0"),
+    ] {
+        assert_eq!(bed.found(directory, file), text, "{directory}/{file}");
+    }
+    let limit = bed.found(PARENT, "memory.limit_in_bytes");
+    assert!(limit == "-1" || limit == "9223372036854771712", "{limit}");
+    assert_eq!(bed.qos.ledger().sums().changed, 0);
+    // And nothing is written any more.
+    bed.qos.round_for_test();
+    assert_eq!(bed.found(PARENT, "cpu.shares"), "2");
+}
+
+#[test]
+fn an_exempt_pod_is_left_alone() {
+    let bed = Bed::new(Mode::Enforce);
+    let mut exempt = batch_pod();
+    exempt.labels.insert("skip".into(), "true".into());
+    bed.store.put_pod("p1".to_owned(), exempt);
+    bed.qos.round_for_test();
+    assert_eq!(bed.found(PARENT, "cpu.shares"), "2");
+}
