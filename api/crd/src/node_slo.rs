@@ -9,6 +9,7 @@
 
 mod check;
 mod effective;
+mod io_settings;
 mod schema;
 mod spec;
 #[cfg(test)]
@@ -17,8 +18,9 @@ mod tests;
 pub use check::FieldError;
 pub use effective::{
     ClassBlkioQos, ClassCpuQos, ClassMemoryQos, ClassNetworkQos, ClassQos, ClassResctrlQos,
-    CpuBurstStrategyInForce, EffectiveNodeSlo, IoSettings, ThresholdStrategyInForce,
+    CpuBurstStrategyInForce, EffectiveNodeSlo, ThresholdStrategyInForce,
 };
+pub use io_settings::IoSettings;
 pub use spec::{
     BlkioQosStrategy, CgroupBase, CpuBurstStrategy, CpuEvictPolicy, CpuPolicy, CpuSuppressPolicy,
     HostApplication, HostCgroupPath, HostDirectory, MemoryQosStrategy, NetworkPolicy, NetworkQosStrategy,
