@@ -84,7 +84,8 @@ pub enum ResctrlError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// All classes of service are in use.
+    /// All classes of service are in use. The tasks of a class then stay in the root group, and a pod does not get a group
+    /// of its own.
     #[error("no class of service is left for the group {}: {}", path.display(), limit_text(*limit))]
     NoClosid {
         /// The folder that was to be made.
@@ -166,7 +167,7 @@ pub enum Placement {
 /// How containers get into groups on this node. A runtime that is told a class without having `resctrl` refuses to
 /// create the container, so both the kernel and the runtime are asked first.
 pub fn placement(kernel: Option<&Info>, runtime_has_rdt: Option<bool>) -> Placement {
-    match (kernel.and_then(|info| info.cache.as_ref()), runtime_has_rdt) {
+    match (kernel.and_then(Info::groups_at_most), runtime_has_rdt) {
         (None, _) => Placement::Nowhere,
         (Some(_), Some(true)) => Placement::RuntimeClass,
         (Some(_), _) => Placement::MoveTasks,

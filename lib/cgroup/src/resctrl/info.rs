@@ -71,8 +71,8 @@ impl BandwidthUnit {
     /// Full scale of AMD's third EPYC generation as Koordinator measured it: 25 GB/s × 8 × 0.8.
     pub const MILAN_FULL_SCALE: u64 = 160;
 
-    /// Full scale of AMD processors of the fourth generation and later is larger; where it is known it is set in the
-    /// configuration. This is the unit of a vendor (`vendor_id` of `/proc/cpuinfo`) with Koordinator's full scale.
+    /// The unit of a vendor (`vendor_id` of `/proc/cpuinfo`), for AMD with Koordinator's full scale. Later generations have
+    /// more; where it is known, the configuration says so.
     pub fn of_vendor(vendor_id: &str) -> BandwidthUnit {
         match vendor_id {
             "GenuineIntel" => BandwidthUnit::Percent,
