@@ -231,6 +231,40 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
+    /// Every command and option that is shown, with the words before it.
+    fn shown(command: &clap::Command, before: &str, names: &mut Vec<String>) {
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            let global = ["help", "version"].contains(&argument.get_id().as_str());
+            names.extend(argument.get_long().filter(|_| !global).map(|long| format!("--{long}")));
+        }
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            let name = format!("{before} {}", inner.get_name()).trim_start().to_owned();
+            if !inner.has_subcommands() {
+                names.push(name.clone());
+            }
+            shown(inner, &name, names);
+        }
+    }
+
+    #[test]
+    fn the_document_names_everything() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/koordctl.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut names = Vec::new();
+        shown(&Arguments::command(), "", &mut names);
+        assert!(
+            names.contains(&"hooks test".to_owned()) && names.contains(&"--exit-code".to_owned()),
+            "{names:?}"
+        );
+        // The document says -o, -n and -f.
+        for name in
+            names.iter().filter(|name| !["--output", "--namespace", "--filename"].contains(&name.as_str()))
+        {
+            assert!(text.contains(name.as_str()), "{path} does not name {name}");
+        }
+        assert!(text.contains(DEFAULT_ADMIN_SOCKET));
+    }
+
     #[test]
     fn sockets() {
         for text in ["/a/b.sock", "unix:/a/b.sock", "unix:///a/b.sock"] {
