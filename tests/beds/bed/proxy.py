@@ -14,8 +14,8 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost", timeout=5)
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
         self._path = str(path)
 
     def connect(self):
@@ -48,7 +48,8 @@ class Proxy:
 
     def ask(self, path, method="GET", body=None):
         """Status and body of a request to the admin socket; None when it does not answer."""
-        connection = _UnixConnection(self.admin)
+        # What changes things may ask the runtime about every container.
+        connection = _UnixConnection(self.admin, 5 if method == "GET" else 120)
         try:
             connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
             answer = connection.getresponse()
