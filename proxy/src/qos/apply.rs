@@ -346,9 +346,23 @@ impl Qos {
         self.learn_driver(&known.pod.cgroup_parent);
         let (qos, id) = (self.clone(), container_id.to_owned());
         self.blocking(move || {
+            qos.learn_conversion(&id, &known.container, &known.pod);
             qos.write_container(&id, &known.container, &known.pod, Mode::Enforce);
         })
         .await;
+    }
+
+    /// Sees from a container that the runtime has just made how it turns shares into a weight.
+    fn learn_conversion(&self, id: &str, container: &ContainerRecord, pod: &PodRecord) {
+        if self.executor().layout().version() == koord_cgroup::version::CgroupVersion::V1 {
+            return;
+        }
+        let sent = container.resources.as_ref().map(|resources| resources.cpu_shares);
+        if let (Some(shares), Some(path)) =
+            (sent.filter(|shares| *shares > 0), self.container_path(id, container, pod))
+        {
+            self.executor().learn_conversion(&path, shares);
+        }
     }
 
     /// Decides about a container that exists and, in the mode `enforce`, writes. Blocks.
