@@ -18,7 +18,7 @@ setup:
 
 demo:
 	@tests/setup demo
-	@cargo build --locked --release -p koord-runtime-proxy -p koord-testing --bins
+	@cargo build --locked --release -p koord-runtime-proxy -p koordctl -p koord-plugin-example
 	@tests/demo
 
 test:
