@@ -292,6 +292,12 @@ impl Qos {
         Some(format!("{}: {}", problem.rule, problem.message))
     }
 
+    /// Whether rules have a say in a pod: it says so itself, or is the kubelet's. Others come from people with
+    /// `crictl`, who know what they ask for.
+    pub fn concerns(&self, pod: &PodRecord) -> bool {
+        QosClass::raw(&pod.labels).is_some() || self.pod_path(pod).is_some()
+    }
+
     fn skips(&self, pod: &PodRecord) -> bool {
         self.skip.skips(pod)
     }

@@ -90,6 +90,9 @@ impl Pipeline {
             return Ok(());
         }
         let Some(pod) = working.pod_shared() else { return Ok(()) };
+        if !qos.concerns(&pod) {
+            return Ok(());
+        }
         let known = container_id.and_then(|id| self.parts.store.container(id));
         let pod_id = match &known {
             Some(known) => Some(known.pod_id.as_str()),

@@ -103,7 +103,7 @@ impl Qos {
                 }
             }
             for (id, known) in self.store.containers() {
-                if known.container.stopped.is_none() && !self.skips(&known.pod) {
+                if known.container.stopped.is_none() && !self.skips(&known.pod) && self.concerns(&known.pod) {
                     self.write_container(&id, &known.container, &known.pod, mode);
                 }
             }

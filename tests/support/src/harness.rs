@@ -296,6 +296,10 @@ fn spawn(place: &Place, options: &ProxyOptions) -> io::Result<Child> {
             flag("--hook-config-dir", place.hooks()),
             flag("--state-dir", place.state()),
             flag("--admin-socket", place.admin()),
+            // Tests of hook servers expect the requests they sent; rules are asked all the same.
+            "--feature-gates=GroupIdentity=false,CPUSetAllocator=false,BatchResource=false".into(),
+            "--node-policy=".into(),
+            "--plugin-dir=".into(),
         ])
         .args(&options.flags)
         .env_remove("NOTIFY_SOCKET")
