@@ -25,8 +25,7 @@ use tonic::Status;
 
 use crate::library::image::Image;
 use crate::library::{
-    CallError, Description, Health, LOAD_LIMIT, MAX_ANSWER_BYTES, StartError, deadline_exceeded,
-    pause_looking, status_of,
+    CallError, Description, Health, LOAD_LIMIT, MAX_ANSWER_BYTES, StartError, deadline_exceeded, status_of,
 };
 use frame::{Answer, AnswerHead, HEAD_BYTES};
 
@@ -41,12 +40,6 @@ pub(crate) const CHILD_ARGUMENT: &str = "hook-library-child";
 const PAUSE_BASE: Duration = Duration::from_millis(100);
 /// Longest pause.
 const PAUSE_CAP: Duration = Duration::from_secs(30);
-
-/// How long a caller looks for the answer before it lets others have the processor.
-const SPIN: Duration = Duration::from_micros(60);
-
-/// A child whose last answer took longer than this is not worth looking for.
-const SPIN_WORTH: Duration = Duration::from_micros(120);
 
 /// How much is read at once.
 const READ_BYTES: usize = 16 * 1024;
@@ -76,8 +69,6 @@ struct Shared {
     restarts: AtomicU64,
     /// The child's process number, 0 while there is none.
     child: AtomicU32,
-    /// Duration of the last call, in nanoseconds.
-    last_call: AtomicU64,
 }
 
 struct Slot {
@@ -127,7 +118,6 @@ impl Isolated {
             closed: AtomicBool::new(false),
             restarts: AtomicU64::new(0),
             child: AtomicU32::new(0),
-            last_call: AtomicU64::new(0),
         });
         let (connection, description) = shared.connect().await?;
         shared.slot.lock().await.connection = Some(connection);
@@ -195,7 +185,7 @@ impl Shared {
             Connection { stream, running, last: 0, writing: false, received: BytesMut::new() };
         let greeted = tokio::time::timeout(LOAD_LIMIT, async {
             frame::send_image(connection.stream.as_fd(), self.image.memory(), &self.name)?;
-            Ok::<_, std::io::Error>(connection.answer(0, None).await)
+            Ok::<_, std::io::Error>(connection.answer(0).await)
         })
         .await;
         match greeted {
@@ -241,10 +231,7 @@ impl Shared {
         let Some(connection) = slot.connection.as_mut() else {
             return Err(Status::unavailable("process of the hook library cannot be started"));
         };
-        let started = Instant::now();
-        let spin = (self.last_call.load(Ordering::Relaxed) <= nanoseconds(SPIN_WORTH)).then_some(SPIN);
-        let answer = timeout_at(deadline, connection.exchange(stage, request, spin)).await;
-        self.last_call.store(nanoseconds(started.elapsed()), Ordering::Relaxed);
+        let answer = timeout_at(deadline, connection.exchange(stage, request)).await;
         match answer {
             Ok(Ok(answer)) => {
                 slot.failures = 0;
@@ -336,23 +323,14 @@ impl Shared {
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl Connection {
-    async fn exchange(
-        &mut self,
-        stage: HookType,
-        request: &[u8],
-        spin: Option<Duration>,
-    ) -> Result<Answer, Failed> {
+    async fn exchange(&mut self, stage: HookType, request: &[u8]) -> Result<Answer, Failed> {
         self.last += 1;
         let head = frame::request_head(stage, self.last, request)?;
         self.writing = true;
         self.send(&head, request).await?;
         self.writing = false;
-        self.answer(self.last, spin).await
+        self.answer(self.last).await
     }
 
     async fn send(&mut self, head: &[u8], body: &[u8]) -> Result<(), Failed> {
@@ -374,8 +352,7 @@ impl Connection {
     }
 
     /// The answer to the call of that number; answers to calls whose callers have gone are passed over.
-    async fn answer(&mut self, number: u64, spin: Option<Duration>) -> Result<Answer, Failed> {
-        let until = spin.map(|spin| Instant::now() + spin);
+    async fn answer(&mut self, number: u64) -> Result<Answer, Failed> {
         loop {
             while let Some((head, body)) = self.complete()? {
                 match head.number.cmp(&number) {
@@ -384,7 +361,7 @@ impl Connection {
                     std::cmp::Ordering::Greater => return Err(Failed::Nonsense),
                 }
             }
-            self.receive(until).await?;
+            self.receive().await?;
         }
     }
 
@@ -402,26 +379,10 @@ impl Connection {
         Ok(Some((head, whole.split_off(HEAD_BYTES).freeze())))
     }
 
-    /// Waits for octets: first by looking again and again, which saves a hand-over between threads.
-    async fn receive(&mut self, until: Option<Instant>) -> Result<(), Failed> {
+    /// Waits for octets. Not by looking again and again: a write to a socket wakes its reader on the writer's
+    /// processor, if others are busy, and a writer that does not rest there is in its reader's way.
+    async fn receive(&mut self) -> Result<(), Failed> {
         self.received.reserve(READ_BYTES);
-        if let Some(until) = until {
-            let mut buffer = [0; READ_BYTES];
-            let started = std::time::Instant::now();
-            while Instant::now() < until {
-                match rustix::net::recv(&self.stream, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT) {
-                    Ok((_, 0)) => return Err(Failed::Ended),
-                    Ok((_, count)) => {
-                        self.received.extend_from_slice(buffer.get(..count).unwrap_or_default());
-                        return Ok(());
-                    }
-                    Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {
-                        pause_looking(started.elapsed());
-                    }
-                    Err(_) => return Err(Failed::Ended),
-                }
-            }
-        }
         loop {
             self.stream.readable().await.map_err(|_| Failed::Ended)?;
             match self.stream.try_read_buf(&mut self.received) {

@@ -23,7 +23,6 @@ use tonic::Status;
 use crate::isolated::{Children, Isolated};
 use image::Image;
 use in_process::InProcess;
-pub(crate) use in_process::pause_looking;
 
 pub use image::ImageError;
 pub use native::{CallError, LoadError};

@@ -12,6 +12,9 @@ use super::{CHILD_ARGUMENT, frame};
 use crate::library::CallError;
 use crate::library::native::{Native, close_inherited_descriptors};
 
+/// How much is read at once.
+const READ_BYTES: usize = 64 * 1024;
+
 /// Serves a library if this process was started for that; `None` if it was not.
 ///
 /// `main` calls it before anything else, with the arguments behind the program's name: a child must not start what
@@ -44,17 +47,18 @@ fn serve(parent: u64, max_address_space: u64) -> io::Result<()> {
         // It has ended before its end could be noticed.
         return Ok(());
     }
-    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // A library that reads its standard input must not take requests away.
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
     let (memory, _name) = frame::receive_image(socket.as_fd())?;
     let native = match Native::load(memory) {
         Ok(native) => native,
-        Err(error) => return frame::write_greeting(&mut socket, Err(&error)),
+        Err(error) => return frame::write_greeting(&mut &socket, Err(&error)),
     };
-    frame::write_greeting(&mut socket, Ok(native.description()))?;
-    let mut buffer = Vec::new();
-    while let Some(request) = frame::read_request(&mut socket, buffer)? {
+    frame::write_greeting(&mut &socket, Ok(native.description()))?;
+    // One read for most requests.
+    let mut requests = io::BufReader::with_capacity(READ_BYTES, &socket);
+    while let Some(request) = frame::read_request(&mut requests)? {
         let outcome = match request.stage {
             Some(stage) => native.call(stage, &request.body),
             None => Err(CallError::Hook {
@@ -62,8 +66,7 @@ fn serve(parent: u64, max_address_space: u64) -> io::Result<()> {
                 text: format!("stage {} is not known", request.stage_number),
             }),
         };
-        frame::write_outcome(&mut socket, request.number, &outcome)?;
-        buffer = request.body;
+        frame::write_outcome(&mut &socket, request.number, &outcome)?;
     }
     native.shut_down();
     Ok(())

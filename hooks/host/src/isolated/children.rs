@@ -49,8 +49,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Of no effect after its end.
-        let _ = self.child.kill();
+        // Of no effect after its end has been noted. Otherwise nobody is left to do that, and it takes a moment.
+        let _ = self.kill();
     }
 }
 
@@ -163,9 +163,7 @@ fn serve(program: &PathBuf, orders: &Receiver<Order>) {
         match order {
             Ok(Order::Start { name, max_address_space, started }) => {
                 // Nobody to tell: what was started is dropped and thereby killed.
-                if let Err(Ok(mut unwanted)) = started.send(start(program, name, max_address_space)) {
-                    let _ = unwanted.running.kill();
-                }
+                drop(started.send(start(program, name, max_address_space)));
             }
             Ok(Order::Kill(running)) => dying.push((running, Instant::now())),
             Ok(Order::Retire(running)) => dying.push((running, Instant::now() + GRACE)),
@@ -179,9 +177,6 @@ fn serve(program: &PathBuf, orders: &Receiver<Order>) {
             }
             !gone
         });
-    }
-    for (mut running, _) in dying {
-        let _ = running.kill();
     }
 }
 

@@ -5,7 +5,7 @@
 //! | 0-3   | length of body   | length of body                                |
 //! | 4-7   | number of stage  | kind: 0 answer, 1 failure, 2 too large, 3 no buffer, 4 not loaded |
 //! | 8-15  | number of call   | number of call                                |
-//! | 16-23 | 0                | status of the failure, or size in bytes       |
+//! | 16-23 | 0                | status of the failure, or size in bytes |
 //!
 //! Before the first request the program sends one byte with the descriptor of the library's copy and the library's
 //! name; the child answers as to a call of number 0.
@@ -157,8 +157,8 @@ pub(super) struct Request {
     pub(super) body: Vec<u8>,
 }
 
-/// Reads the next request into `body`; `None` at the end.
-pub(super) fn read_request(stream: &mut impl Read, mut body: Vec<u8>) -> io::Result<Option<Request>> {
+/// Reads the next request; `None` at the end.
+pub(super) fn read_request(stream: &mut impl Read) -> io::Result<Option<Request>> {
     let mut bytes = [0; HEAD_BYTES];
     match stream.read_exact(&mut bytes) {
         Ok(()) => {}
@@ -169,8 +169,7 @@ pub(super) fn read_request(stream: &mut impl Read, mut body: Vec<u8>) -> io::Res
     if length > MAX_REQUEST_BYTES {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    body.clear();
-    body.resize(length, 0);
+    let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     Ok(Some(Request { stage: stage_of_number(stage), stage_number: stage, number, body }))
 }
@@ -245,14 +244,14 @@ mod tests {
         let expected = [3, 0, 0, 0, 2, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(head, expected);
         let mut whole = [&head[..], b"xyz"].concat();
-        let request = read_request(&mut &whole[..], Vec::new()).expect("read").expect("a request");
+        let request = read_request(&mut &whole[..]).expect("read").expect("a request");
         assert_eq!((request.stage, request.number), (Some(HookType::PreCreateContainer), 0x0102));
         assert_eq!(request.body, b"xyz");
         whole.pop();
-        assert!(read_request(&mut &whole[..], Vec::new()).is_err());
-        assert!(read_request(&mut &[][..], Vec::new()).expect("the end").is_none());
+        assert!(read_request(&mut &whole[..]).is_err());
+        assert!(read_request(&mut &[][..]).expect("the end").is_none());
         let huge = [0xff; HEAD_BYTES];
-        assert!(read_request(&mut &huge[..], Vec::new()).is_err());
+        assert!(read_request(&mut &huge[..]).is_err());
     }
 
     #[test]
@@ -276,7 +275,7 @@ mod tests {
             let head = AnswerHead::read(&bytes);
             let _ = head.outcome(Bytes::from(body.clone()));
             let _ = read_greeting(Answer { head, body: Bytes::from(body.clone()) });
-            let _ = read_request(&mut [&bytes[..], &body].concat().as_slice(), Vec::new());
+            let _ = read_request(&mut [&bytes[..], &body].concat().as_slice());
         }
     }
 }

@@ -36,7 +36,7 @@ const SPIN: Duration = Duration::from_micros(30);
 const SPIN_ALONE: Duration = Duration::from_micros(10);
 
 /// Between two looks for an answer, `elapsed` after the first.
-pub(crate) fn pause_looking(elapsed: Duration) {
+fn pause_looking(elapsed: Duration) {
     if elapsed < SPIN_ALONE {
         std::hint::spin_loop();
     } else {

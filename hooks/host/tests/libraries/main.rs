@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -591,6 +592,28 @@ fn example_library_in(directory: &tempfile::TempDir) -> std::path::PathBuf {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]
 async fn latency() {
+    // What a hand-over over a socket to another thread and back takes here and now, with nothing else.
+    let (mut one, mut other) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 8000];
+        while let Ok(()) = other.read_exact(&mut buffer[..7000]) {
+            other.write_all(&buffer[..50]).expect("written");
+        }
+    });
+    let buffer = vec![0; 7000];
+    let mut times: Vec<_> = (0..2000)
+        .map(|at| {
+            if at % 2 == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let started = Instant::now();
+            one.write_all(&buffer).expect("written");
+            one.read_exact(&mut [0; 50]).expect("read");
+            started.elapsed()
+        })
+        .collect();
+    times.sort();
+    println!("pause: a bare socket: p50 {:?} p90 {:?} p99 {:?}", times[1000], times[1800], times[1980]);
     for mode in MODES {
         let bed = Bed::new();
         bed.compiled("../../../plugins/c-example/plugin.c", &[], "c.so");
