@@ -11,7 +11,7 @@ use std::thread;
 use koord_testing::frame::{Frame, PREFACE, flag, grpc_message, kind, setting};
 
 use crate::frames::{Input, MAX_PAYLOAD, put, text};
-use crate::messages::{Case, answer};
+use crate::messages::{answer, is_held};
 
 const CONNECTION_WINDOW: u32 = 16 << 20;
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -20,21 +20,19 @@ const STREAM_WINDOW: u32 = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Backend {
     socket: PathBuf,
-    largest_pod_request: Arc<AtomicUsize>,
+    largest_held_request: Arc<AtomicUsize>,
     acceptor: thread::JoinHandle<()>,
 }
 
 impl Backend {
-    pub(crate) fn start(socket: &Path) -> io::Result<Self> {
+    /// Listens on `socket` and answers calls of `paths` with their messages, others with an empty one.
+    pub(crate) fn start<'a>(socket: &Path, paths: impl IntoIterator<Item = &'a str>) -> io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
-        let largest_pod_request = Arc::new(AtomicUsize::new(0));
+        let largest_held_request = Arc::new(AtomicUsize::new(0));
         let answers: Arc<HashMap<String, Arc<Vec<u8>>>> = Arc::new(
-            Case::ALL
-                .iter()
-                .map(|case| (case.path().to_owned(), Arc::new(grpc_message(&answer(case.path())))))
-                .collect(),
+            paths.into_iter().map(|path| (path.to_owned(), Arc::new(grpc_message(&answer(path))))).collect(),
         );
-        let largest = Arc::clone(&largest_pod_request);
+        let largest = Arc::clone(&largest_held_request);
         let acceptor = thread::Builder::new().name("backend".into()).spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let connection = Connection::new(Arc::clone(&answers), Arc::clone(&largest));
@@ -42,16 +40,16 @@ impl Backend {
                 thread::spawn(move || drop(connection.serve(client)));
             }
         })?;
-        Ok(Self { socket: socket.to_owned(), largest_pod_request, acceptor })
+        Ok(Self { socket: socket.to_owned(), largest_held_request, acceptor })
     }
 
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Size of the largest RunPodSandbox body since the last question: tells whether requests were edited.
-    pub(crate) fn take_largest_pod_request(&self) -> usize {
-        self.largest_pod_request.swap(0, Ordering::SeqCst)
+    /// Size of the largest body of a held call since the last question: tells whether requests were edited.
+    pub(crate) fn take_largest_held_request(&self) -> usize {
+        self.largest_held_request.swap(0, Ordering::SeqCst)
     }
 
     /// Waits for ever.
@@ -63,7 +61,7 @@ impl Backend {
 
 struct StreamState {
     answer: Arc<Vec<u8>>,
-    is_pod: bool,
+    held: bool,
     received: usize,
     sent: usize,
     window: i64,
@@ -71,7 +69,7 @@ struct StreamState {
 
 struct Connection {
     answers: Arc<HashMap<String, Arc<Vec<u8>>>>,
-    largest_pod_request: Arc<AtomicUsize>,
+    largest_held_request: Arc<AtomicUsize>,
     decoder: loona_hpack::Decoder<'static>,
     /// Blocks that left the decoder's table alone, since it last changed.
     known_blocks: HashMap<Vec<u8>, String>,
@@ -85,10 +83,10 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(answers: Arc<HashMap<String, Arc<Vec<u8>>>>, largest_pod_request: Arc<AtomicUsize>) -> Self {
+    fn new(answers: Arc<HashMap<String, Arc<Vec<u8>>>>, largest_held_request: Arc<AtomicUsize>) -> Self {
         Self {
             answers,
-            largest_pod_request,
+            largest_held_request,
             decoder: loona_hpack::Decoder::new(),
             known_blocks: HashMap::new(),
             streams: HashMap::new(),
@@ -142,9 +140,8 @@ impl Connection {
                 }
                 let path = self.path(block)?;
                 let answer = self.answers.get(&path).cloned().unwrap_or_else(|| Arc::new(grpc_message(b"")));
-                let is_pod = path.ends_with("/RunPodSandbox");
-                let stream =
-                    StreamState { answer, is_pod, received: 0, sent: 0, window: self.initial_window };
+                let held = is_held(&path);
+                let stream = StreamState { answer, held, received: 0, sent: 0, window: self.initial_window };
                 self.streams.insert(id, stream);
                 if frame.has(flag::END_STREAM) {
                     self.ready.push_back(id);
@@ -160,8 +157,8 @@ impl Connection {
                     stream.received += payload.len();
                     if frame.has(flag::END_STREAM) {
                         self.ready.push_back(id);
-                        if stream.is_pod {
-                            self.largest_pod_request.fetch_max(stream.received, Ordering::SeqCst);
+                        if stream.held {
+                            self.largest_held_request.fetch_max(stream.received, Ordering::SeqCst);
                         }
                     }
                 }

@@ -1,6 +1,5 @@
 //! One run: all relays, all cases, round by round.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,10 +15,10 @@ use nix::unistd::Pid;
 use prost::Message;
 
 use crate::backend::Backend;
-use crate::load::Load;
 use crate::messages::Case;
-use crate::process::{Relay, cpu_time, owner};
-use crate::report::{Figures, Results, Round, summarize, table, targets, to_json};
+use crate::process::{Relay, owner};
+use crate::report::{Results, table, targets, to_json};
+use crate::route::{Route, run_rounds};
 
 /// Options of a run.
 #[derive(Debug, clap::Args)]
@@ -56,64 +55,15 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// A way from the load to the backend.
-struct Route {
-    name: String,
-    loads: BTreeMap<Case, (Load, Option<Pid>)>,
-    rounds: BTreeMap<Case, Vec<Round>>,
-    /// Whether the request of the held case must arrive edited.
-    edits: bool,
-}
-
-impl Route {
-    fn new(name: &str, edits: bool) -> Self {
-        Self { name: name.into(), loads: BTreeMap::new(), rounds: BTreeMap::new(), edits }
-    }
-
-    fn connect(&mut self, cases: &[Case], socket: &Path, pid: Option<Pid>) -> anyhow::Result<()> {
-        for case in cases {
-            let load = Load::connect(socket, *case).with_context(|| socket.display().to_string())?;
-            self.loads.insert(*case, (load, pid));
-        }
-        Ok(())
-    }
-
-    fn run(&mut self, case: Case, calls: usize, backend: &Backend) -> anyhow::Result<()> {
-        let Some((load, pid)) = self.loads.get_mut(&case) else { return Ok(()) };
-        let context = || format!("{} through {}", case.name(), self.name);
-        load.run(calls.div_ceil(20)).with_context(context)?;
-        backend.take_largest_pod_request();
-        let before = pid.map(cpu_time).transpose()?;
-        let times = load.run(calls).with_context(context)?;
-        let after = pid.map(cpu_time).transpose()?;
-        if case == Case::Hold7k1 {
-            let (arrived, sent) = (backend.take_largest_pod_request(), case.request().len() + 5);
-            ensure!(
-                if self.edits { arrived > sent } else { arrived == sent },
-                "{}: a request of {sent} bytes arrived with {arrived}",
-                self.name
-            );
-        }
-        let cpu = before.zip(after).map(|(before, after)| after.saturating_sub(before));
-        if let Some(round) = Round::new(times, cpu) {
-            self.rounds.entry(case).or_default().push(round);
-        }
-        Ok(())
-    }
-
-    fn figures(&self) -> Figures {
-        let cases =
-            self.rounds.iter().filter_map(|(case, rounds)| Some((*case, summarize(rounds)?))).collect();
-        Figures { cases, ..Figures::default() }
-    }
-}
-
 /// Runs the benchmark.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let cases = selected(&options.cases)?;
     let place = tempfile::Builder::new().prefix("koord-bench-").tempdir_in("/tmp")?;
     let socket = |name: &str| place.path().join(format!("{name}.sock"));
-    let backend = Backend::start(options.backend_socket.as_deref().unwrap_or(&socket("backend")))?;
+    let backend = Backend::start(
+        options.backend_socket.as_deref().unwrap_or(&socket("backend")),
+        Case::RELAY.map(Case::path),
+    )?;
 
     let mut direct = Route::new("direct", false);
     direct.connect(&cases, backend.socket(), None)?;
@@ -142,18 +92,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         routes.push(peer_route(peer, &cases, options.peer_wait)?);
     }
 
-    for round in 0..options.rounds {
-        eprintln!("round {} of {}", round + 1, options.rounds);
-        for case in &cases {
-            let calls = (case.calls() * options.calls / 100).max(1);
-            // Each route gets each place in the order equally often.
-            let first = round % routes.len();
-            let (behind, ahead) = routes.split_at_mut(first);
-            for route in ahead.iter_mut().chain(behind) {
-                route.run(*case, calls, &backend)?;
-            }
-        }
-    }
+    run_rounds(&mut routes, &cases, options.rounds, options.calls, &backend)?;
     let mut results: Results = routes.iter().map(|route| (route.name.clone(), route.figures())).collect();
     drop((routes, proxy, echo, hyper));
 
@@ -189,9 +128,9 @@ fn report(options: &Options, results: &Results) -> anyhow::Result<ExitCode> {
 
 fn selected(names: &[String]) -> anyhow::Result<Vec<Case>> {
     if names.is_empty() {
-        return Ok(Case::ALL.to_vec());
+        return Ok(Case::RELAY.to_vec());
     }
-    let find = |name: &String| Case::ALL.into_iter().find(|case| case.name() == name);
+    let find = |name: &String| Case::RELAY.into_iter().find(|case| case.name() == name);
     names.iter().map(|name| find(name).with_context(|| format!("--cases: no case {name:?}"))).collect()
 }
 
@@ -199,17 +138,19 @@ fn proxy_program(options: &Options) -> anyhow::Result<Option<PathBuf>> {
     if options.without_proxy {
         return Ok(None);
     }
-    let program = match &options.proxy {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?.with_file_name("koord-runtime-proxy"),
+    beside("koord-runtime-proxy", "--proxy", options.proxy.as_deref()).map(Some)
+}
+
+/// A file that was built: the one `given` with `flag`, or the one of that name beside this program.
+pub(crate) fn beside(name: &str, flag: &str, given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let file = match given {
+        Some(file) => file.to_owned(),
+        None => std::env::current_exe()?.with_file_name(name),
     };
-    if !program.exists() {
-        bail!(
-            "{} is missing: build it in the same profile, or give --proxy or --without-proxy",
-            program.display()
-        );
+    if !file.exists() {
+        bail!("{} is missing: build it in the same profile, or give {flag}", file.display());
     }
-    Ok(Some(program))
+    Ok(file)
 }
 
 fn peer_route(peer: &str, cases: &[Case], wait: u64) -> anyhow::Result<Route> {
@@ -259,7 +200,7 @@ fn proxy_memory(program: &Path) -> anyhow::Result<(u64, u64)> {
     Ok((idle, proxy.resident_kib()))
 }
 
-fn resident(pid: Pid) -> anyhow::Result<u64> {
+pub(crate) fn resident(pid: Pid) -> anyhow::Result<u64> {
     resident_kib(pid).with_context(|| format!("/proc/{pid}/status"))
 }
 

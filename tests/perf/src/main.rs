@@ -4,6 +4,8 @@
 //! the proxy (`relay`), a relay of two HTTP/2 endpoints (`hyper`), and any other proxy given by its socket. The
 //! load, the backend and the measuring are in this process; every relay is a process of its own, whose CPU time is
 //! read from the kernel.
+//!
+//! Another run, `hooks`, measures in the same way what the proxy's rules and hooks add to a call that is only held.
 
 #![expect(clippy::print_stdout, reason = "a report for people is this program's purpose")]
 
@@ -12,11 +14,13 @@ mod bench;
 mod echo;
 mod frames;
 mod held;
+mod hooks_bench;
 mod hyper_relay;
 mod load;
 mod messages;
 mod process;
 mod report;
+mod route;
 mod soak;
 
 use std::path::PathBuf;
@@ -35,6 +39,8 @@ struct Arguments {
 enum Command {
     /// Run the benchmark, print its table and write the figures.
     Run(bench::Options),
+    /// Measure what rules, hook plugins and a hook server add to a held call, and write the figures.
+    Hooks(hooks_bench::Options),
     /// Copy bytes between a socket and the backend: one thread and poll(2) per connection.
     Echo(Sockets),
     /// Relay with hyper's HTTP/2 server and client on one thread.
@@ -64,11 +70,14 @@ struct Sockets {
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Run(options) => return bench::run(&options),
+        Command::Hooks(options) => return hooks_bench::run(&options),
         Command::Soak(options) => return soak::run(&options),
         Command::Echo(sockets) => echo::serve(&sockets.listen, &sockets.backend)?,
         Command::Held(sockets) => held::serve(&sockets.listen, &sockets.backend)?,
         Command::Hyper(sockets) => hyper_relay::serve(&sockets.listen, &sockets.backend)?,
-        Command::Backend { listen } => backend::Backend::start(&listen)?.wait(),
+        Command::Backend { listen } => {
+            backend::Backend::start(&listen, messages::Case::RELAY.map(messages::Case::path))?.wait()
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use koord_cri::v1;
 use prost::Message;
 
+pub(crate) mod hooks;
+
 /// What is called, and what for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Case {
@@ -18,11 +20,18 @@ pub(crate) enum Case {
     Answer220k1,
     /// An answer of 12 MiB.
     Answer12m1,
+    /// CreateContainer of 7 KB, for which hooks are asked.
+    Create7k1,
+    /// UpdateContainerResources of 7 KB, for which hooks are asked.
+    Update7k1,
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 5] =
+    /// The cases of the relay's benchmark.
+    pub(crate) const RELAY: [Self; 5] =
         [Self::Small1, Self::Small16, Self::Hold7k1, Self::Answer220k1, Self::Answer12m1];
+    /// The cases of the hooks' benchmark.
+    pub(crate) const HOOKS: [Self; 2] = [Self::Create7k1, Self::Update7k1];
 
     /// Its name in tables and files.
     pub(crate) fn name(self) -> &'static str {
@@ -32,6 +41,8 @@ impl Case {
             Self::Hold7k1 => "hold7k_1",
             Self::Answer220k1 => "answer220k_1",
             Self::Answer12m1 => "answer12m_1",
+            Self::Create7k1 => "create7k_1",
+            Self::Update7k1 => "update7k_1",
         }
     }
 
@@ -41,6 +52,8 @@ impl Case {
             Self::Hold7k1 => "/runtime.v1.RuntimeService/RunPodSandbox",
             Self::Answer220k1 => "/runtime.v1.RuntimeService/ListContainers",
             Self::Answer12m1 => "/runtime.v1.ImageService/ListImages",
+            Self::Create7k1 => "/runtime.v1.RuntimeService/CreateContainer",
+            Self::Update7k1 => "/runtime.v1.RuntimeService/UpdateContainerResources",
         }
     }
 
@@ -53,6 +66,7 @@ impl Case {
     pub(crate) fn calls(self) -> usize {
         match self {
             Self::Small1 | Self::Hold7k1 => 2_000,
+            Self::Create7k1 | Self::Update7k1 => 1_000,
             Self::Small16 => 6_000,
             Self::Answer220k1 => 500,
             Self::Answer12m1 => 20,
@@ -66,9 +80,17 @@ impl Case {
             Self::Hold7k1 => pod_request().encode_to_vec(),
             Self::Answer220k1 => v1::ListContainersRequest::default().encode_to_vec(),
             Self::Answer12m1 => v1::ListImagesRequest::default().encode_to_vec(),
+            Self::Create7k1 => hooks::create().encode_to_vec(),
+            Self::Update7k1 => hooks::update().encode_to_vec(),
         }
     }
 }
+
+/// What the benchmark's hook server is asked.
+pub(crate) const SERVER_PATHS: [&str; 2] = [
+    "/runtime.v1alpha1.RuntimeHookService/PreCreateContainerHook",
+    "/runtime.v1alpha1.RuntimeHookService/PreUpdateContainerResourcesHook",
+];
 
 /// The answer's payload for a path; empty for any other.
 pub(crate) fn answer(path: &str) -> Vec<u8> {
@@ -83,8 +105,17 @@ pub(crate) fn answer(path: &str) -> Vec<u8> {
             let count = (12 << 20) / v1::ListImagesResponse { images: vec![one] }.encoded_len() as u64;
             v1::ListImagesResponse { images: (0..count).map(image).collect() }.encode_to_vec()
         }
+        "CreateContainer" => {
+            v1::CreateContainerResponse { container_id: hooks::container_id() }.encode_to_vec()
+        }
+        "PreCreateContainerHook" | "PreUpdateContainerResourcesHook" => hooks::server_answer(),
         _ => Vec::new(),
     }
+}
+
+/// Whether the size of a request on this path tells if it was edited.
+pub(crate) fn is_held(path: &str) -> bool {
+    [Case::Hold7k1, Case::Create7k1, Case::Update7k1].iter().any(|case| case.path() == path)
 }
 
 fn identity(number: u64) -> String {
@@ -147,6 +178,9 @@ mod tests {
     fn messages_have_the_sizes_their_cases_name() {
         let within = |size: usize, wanted: usize| (wanted * 95 / 100..=wanted * 105 / 100).contains(&size);
         assert!(within(Case::Hold7k1.request().len(), 7_000), "{}", Case::Hold7k1.request().len());
+        for case in Case::HOOKS {
+            assert!(within(case.request().len(), 7_000), "{} {}", case.name(), case.request().len());
+        }
         let list = answer(Case::Answer220k1.path()).len();
         assert!(within(list, 220_000), "{list}");
         let images = answer(Case::Answer12m1.path()).len();

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 ///
 /// From the scheduler's own count, in nanoseconds: `/proc/PID/stat` counts in ticks of 10 ms. Threads that ended are
 /// missed, so connections must outlive the measurement.
-pub(crate) fn cpu_time(pid: Pid) -> anyhow::Result<Duration> {
+fn cpu_time(pid: Pid) -> anyhow::Result<Duration> {
     let mut total = 0;
     let tasks = format!("/proc/{pid}/task");
     for task in fs::read_dir(&tasks).with_context(|| tasks.clone())? {
@@ -23,6 +23,28 @@ pub(crate) fn cpu_time(pid: Pid) -> anyhow::Result<Duration> {
         total += text.split(' ').next().unwrap_or_default().parse::<u64>().context(tasks.clone())?;
     }
     Ok(Duration::from_nanos(total))
+}
+
+/// CPU time of all live threads of a process and of its children.
+pub(crate) fn family_cpu_time(pid: Pid) -> anyhow::Result<Duration> {
+    let mut total = cpu_time(pid)?;
+    for child in children(pid)? {
+        // A child may end between the listing and the reading.
+        total += cpu_time(child).unwrap_or_default();
+    }
+    Ok(total)
+}
+
+/// The children of a process.
+pub(crate) fn children(pid: Pid) -> anyhow::Result<Vec<Pid>> {
+    let mut children = Vec::new();
+    let tasks = format!("/proc/{pid}/task");
+    for task in fs::read_dir(&tasks).with_context(|| tasks.clone())? {
+        // A thread may end between the listing and the reading.
+        let Ok(text) = fs::read_to_string(task?.path().join("children")) else { continue };
+        children.extend(text.split_whitespace().filter_map(|id| id.parse().ok()).map(Pid::from_raw));
+    }
+    Ok(children)
 }
 
 /// The process that listens on a socket.

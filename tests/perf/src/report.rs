@@ -99,7 +99,7 @@ pub(crate) fn table(results: &Results) -> String {
         "{:<14} {:<12} {:>10} {:>10} {:>10} {:>10} {:>10}",
         "case", "relay", "p50 us", "p99 us", "+p50 us", "+p99 us", "CPU us"
     );
-    for case in Case::ALL {
+    for case in Case::RELAY {
         for (name, figures) in results {
             let Some(round) = figures.cases.get(&case) else { continue };
             let base = direct.and_then(|direct| direct.cases.get(&case)).filter(|_| name != "direct");
@@ -152,7 +152,7 @@ pub(crate) fn targets(results: &Results) -> Vec<Target> {
     };
     let echo = find(results, "echo");
     let hyper = find(results, "hyper");
-    for case in Case::ALL {
+    for case in Case::RELAY {
         let name = case.name();
         let ours = relay.cases.get(&case);
         let floor = echo.and_then(|echo| echo.cases.get(&case));
