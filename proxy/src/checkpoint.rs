@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use koord_hook::v1alpha1::{ContainerMetadata, LinuxContainerResources, PodSandboxMetadata};
+use koord_intercept::SharedMap;
 use koord_intercept::record::{ContainerRecord, PodRecord};
 use prost::Message;
 use tokio::time::{Instant, sleep_until};
@@ -246,7 +247,7 @@ pub fn encode(snapshot: &Snapshot) -> Vec<u8> {
                 pod_id: container.pod_id.clone(),
                 name: container.metadata.name.clone(),
                 attempt: container.metadata.attempt,
-                annotations: container.annotations.clone(),
+                annotations: (*container.annotations).clone(),
                 resources: container.resources.clone(),
                 cgroup_parent: container.cgroup_parent.clone(),
                 stopped_at_milliseconds: milliseconds(container.stopped),
@@ -304,10 +305,10 @@ pub fn decode_payload(payload: &[u8]) -> Result<Snapshot, CheckpointError> {
         let record = ContainerRecord {
             pod_id: entry.pod_id,
             metadata: ContainerMetadata { name: entry.name, attempt: entry.attempt, id: entry.id.clone() },
-            annotations: entry.annotations,
+            annotations: entry.annotations.into(),
             resources: entry.resources,
             cgroup_parent: entry.cgroup_parent,
-            envs: BTreeMap::new(),
+            envs: SharedMap::default(),
             stopped: time(entry.stopped_at_milliseconds),
         };
         (entry.id, Arc::new(record))

@@ -41,7 +41,7 @@ pub fn records(snapshot: &Snapshot) -> Value {
                 "pod_id": container.pod_id,
                 "name": container.metadata.name,
                 "attempt": container.metadata.attempt,
-                "annotations": container.annotations,
+                "annotations": *container.annotations,
                 "cgroup_parent": container.cgroup_parent,
                 "resources": container.resources.as_ref().map(resources),
                 "envs": envs,

@@ -11,6 +11,7 @@ mod patch;
 pub mod record;
 pub mod request;
 pub mod resource_patch;
+pub mod shared_map;
 pub mod skip;
 pub mod working;
 
@@ -21,5 +22,6 @@ pub use method::CriMethod;
 pub use record::{Change, ContainerRecord, PodRecord};
 pub use request::{Known, Subject};
 pub use resource_patch::ResourcePatch;
+pub use shared_map::SharedMap;
 pub use skip::SkipRule;
 pub use working::{AnswerError, HookAnswer, Stage, Working};

@@ -20,9 +20,11 @@ pub(crate) fn set_resources(patch: &mut Patch, resources: &LinuxContainerResourc
 /// Writes the fields in which `after` differs from `before`.
 pub(crate) fn set_changed_resources(
     patch: &mut Patch,
-    before: &LinuxContainerResources,
+    before: Option<&LinuxContainerResources>,
     after: &LinuxContainerResources,
 ) {
+    let nothing = LinuxContainerResources::default();
+    let before = before.unwrap_or(&nothing);
     for ((field, value), (_, earlier)) in numbers(after).into_iter().zip(numbers(before)) {
         if value != earlier {
             patch.set(field, Edit::Varint(value.cast_unsigned()));

@@ -85,10 +85,10 @@ pub(crate) fn container_record(
             attempt: config.attempt,
             id: String::new(),
         },
-        annotations: owned_map(&config.annotations),
+        annotations: owned_map(&config.annotations).into(),
         resources: config.resources.as_ref().map(owned_resources),
         cgroup_parent: cgroup_parent.to_owned(),
-        envs: owned_map(&config.text_envs()),
+        envs: owned_map(&config.text_envs()).into(),
         stopped: None,
     }
 }

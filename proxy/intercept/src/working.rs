@@ -278,19 +278,17 @@ impl Working {
             }
             (State::Restore { pod, containers }, Target::Container(index)) => containers
                 .get(index)
-                .map(|container| container.record.hook_request(&pod.record).encode_to_vec())
+                .map(|container| encoded_request(&container.record, &pod.record))
                 .unwrap_or_default(),
             (State::Create { pod: Some(pod), container }, Target::Container(_)) => {
-                let mut request = container.record.hook_request(pod);
                 // At creation the request has the say, even if it says nothing.
-                request.pod_cgroup_parent.clone_from(&container.record.cgroup_parent);
-                request.encode_to_vec()
+                container.record.encode_hook_request(pod, &container.record.cgroup_parent)
             }
             (
                 State::Start { pod: Some(pod), container: Some(container) }
                 | State::Update { pod: Some(pod), container: Some(container) },
                 Target::Container(_),
-            ) => container.record.hook_request(pod).encode_to_vec(),
+            ) => encoded_request(&container.record, pod),
             // A stage of another call; there is nothing to ask.
             _ => Vec::new(),
         }
@@ -523,18 +521,22 @@ impl Working {
     pub fn post_hook(&self) -> Option<(HookType, Vec<u8>)> {
         let request = match &self.state {
             State::Start { pod: Some(pod), container: Some(container) } => {
-                container.record.hook_request(pod).encode_to_vec()
+                encoded_request(&container.record, pod)
             }
             State::StopPod { pod: Some(pod) } if pod.stopped.is_none() => pod.hook_request().encode_to_vec(),
             State::StopContainer { pod: Some(pod), container: Some(container) }
                 if container.stopped.is_none() =>
             {
-                container.hook_request(pod).encode_to_vec()
+                encoded_request(container, pod)
             }
             _ => return None,
         };
         Some((self.method.after()?, request))
     }
+}
+
+fn encoded_request(container: &ContainerRecord, pod: &PodRecord) -> Vec<u8> {
+    container.encode_hook_request(pod, container.effective_cgroup_parent(pod))
 }
 
 fn new_pod(config: &view::PodConfig<'_>, runtime_handler: &str) -> PodWork {
@@ -578,7 +580,9 @@ fn merge_container(
     container.answered = true;
     container.full_scope |= options.update_scope == UpdateScope::Full;
     let record = &mut container.record;
-    merge_annotations(&mut record.annotations, answer.container_annotations, ignored);
+    if !answer.container_annotations.is_empty() {
+        merge_annotations(&mut record.annotations, answer.container_annotations, ignored);
+    }
     if let Some(resources) = &answer.container_resources {
         merge_resources(record.resources.get_or_insert_default(), resources, options.resource_merge);
     }
@@ -589,7 +593,7 @@ fn merge_container(
         ignored,
     );
     if !answer.container_envs.is_empty() {
-        record.envs = answer.container_envs;
+        record.envs = answer.container_envs.into();
     }
 }
 

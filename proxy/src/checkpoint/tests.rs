@@ -76,10 +76,10 @@ fn containers() -> impl Strategy<Value = (String, Arc<ContainerRecord>)> {
             let record = ContainerRecord {
                 pod_id: pod_sandbox_id,
                 metadata: ContainerMetadata { name, attempt, id: id.clone() },
-                annotations,
+                annotations: annotations.into(),
                 resources,
                 cgroup_parent,
-                envs: BTreeMap::new(),
+                envs: SharedMap::default(),
                 stopped: stopped_at,
             };
             (id, Arc::new(record))

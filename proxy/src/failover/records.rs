@@ -90,10 +90,10 @@ pub(super) fn container_of_status(answer: v1::ContainerStatusResponse) -> Option
     Some(ContainerRecord {
         pod_id: info.sandbox_id,
         metadata: hook::ContainerMetadata { name: metadata.name, attempt: metadata.attempt, id: status.id },
-        annotations: status.annotations,
+        annotations: status.annotations.into(),
         resources,
         cgroup_parent: String::new(),
-        envs: info.envs,
+        envs: info.envs.into(),
         stopped: None,
     })
 }

@@ -38,12 +38,12 @@ impl Pipeline {
             // Looking up, or waiting for another call, took all the time.
             return self.decide(deadline, &held.message, call);
         }
-        let Some(asked) = call.working.take() else { return pass(call) };
+        let Some(mut working) = call.working.take() else { return pass(call) };
         let budget = Budget::new(&self.parts.limits, deadline, Instant::now());
         let mode = self.rules_mode();
         // In shadow mode everybody is asked about a copy, and the request goes as it came.
-        let mut working = asked.clone();
-        for stage in asked.stages() {
+        let asked = (mode == Some(Mode::Shadow)).then(|| working.clone());
+        for stage in working.stages() {
             let mut draft = self.begin_draft(&working, stage, &call);
             for server in held.hooks.entries_for(stage.hook) {
                 if server.carrier == Carrier::BuiltIn {
@@ -73,7 +73,7 @@ impl Pipeline {
         if call.report.asked() {
             call.report.asking_done();
         }
-        call.working = Some(if mode == Some(Mode::Shadow) { asked } else { working });
+        call.working = Some(asked.unwrap_or(working));
         self.decide(deadline, &held.message, call)
     }
 

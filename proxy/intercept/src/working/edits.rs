@@ -26,9 +26,11 @@ pub(super) fn pod_patch(config: &mut Patch, pod: &PodWork) {
 /// Edits of a `ContainerConfig`.
 pub(super) fn container_patch(config: &mut Patch, container: &ContainerWork) {
     let record = &container.record;
-    set_map(config, number::CONTAINER_ANNOTATIONS, record.annotations.clone());
-    if record.envs != container.before.envs {
-        config.set(number::CONTAINER_ENVS, Edit::KeyValues(record.envs.clone()));
+    // The record was read from the request, so what has not changed since is there as it is.
+    let before = &container.before;
+    set_map(config, number::CONTAINER_ANNOTATIONS, changed_entries(&before.annotations, &record.annotations));
+    if record.envs != before.envs {
+        config.set(number::CONTAINER_ENVS, Edit::KeyValues((*record.envs).clone()));
     }
     for mount in &container.mounts {
         config.present(number::CONTAINER_MOUNTS, mount.clone());
@@ -38,7 +40,8 @@ pub(super) fn container_patch(config: &mut Patch, container: &ContainerWork) {
     }
     if let Some(resources) = &record.resources {
         let linux = config.message(number::CONTAINER_LINUX);
-        set_resources(linux.message(number::CONTAINER_LINUX_RESOURCES), resources);
+        let linux_resources = linux.message(number::CONTAINER_LINUX_RESOURCES);
+        set_changed_resources(linux_resources, before.resources.as_ref(), resources);
     }
 }
 
@@ -46,7 +49,7 @@ pub(super) fn container_patch(config: &mut Patch, container: &ContainerWork) {
 pub(super) fn update_patch(patch: &mut Patch, container: &ContainerWork) {
     let (before, after) = (&container.before, &container.record);
     let annotations: BTreeMap<String, String> = if container.full_scope {
-        after.annotations.clone()
+        (*after.annotations).clone()
     } else {
         changed_entries(&before.annotations, &after.annotations)
     };
@@ -56,6 +59,6 @@ pub(super) fn update_patch(patch: &mut Patch, container: &ContainerWork) {
     if container.full_scope {
         set_resources(linux, resources);
     } else {
-        set_changed_resources(linux, &before.resources.clone().unwrap_or_default(), resources);
+        set_changed_resources(linux, before.resources.as_ref(), resources);
     }
 }

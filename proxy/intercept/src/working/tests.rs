@@ -141,7 +141,7 @@ impl From<ContainerVector> for ContainerRecord {
     fn from(vector: ContainerVector) -> Self {
         Self {
             metadata: ContainerMetadata { name: vector.name, attempt: vector.attempt, id: vector.id },
-            annotations: vector.annotations,
+            annotations: vector.annotations.into(),
             resources: vector.resources.map(Into::into),
             ..Self::default()
         }
