@@ -109,6 +109,13 @@ impl Pipeline {
             }
         }
         working.apply(stage, &carried.patch);
+        let quota = working.container_at(stage).and_then(|container| container.resources.as_ref());
+        if let (Mode::Enforce, Some(id), Some(resources)) = (mode, container_id, quota)
+            && stage.hook == HookType::PreUpdateContainerResources
+            && qos.has_burst_above(id, resources.cpu_quota)
+        {
+            qos.make_room_for_quota(id, resources.cpu_quota).await;
+        }
         Ok(())
     }
 

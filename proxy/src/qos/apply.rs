@@ -18,6 +18,8 @@ use super::draft::Draft;
 use super::ledger::{Entry, KUBELET, Level, Problem};
 use super::{Qos, asked};
 
+const BURST: &str = "cpu.cfs_burst_us";
+
 /// Which fields of a plan are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
@@ -73,7 +75,13 @@ pub(super) fn value_to_restore(entry: &Entry) -> Option<Value> {
     if let Some(asked) = &entry.asked {
         return Some(value_of(&entry.field, asked));
     }
-    neutral_text(&entry.field).map(|text| value_of(&entry.field, &text))
+    let unasked = match &*entry.field {
+        // What the kernel gives a group that nobody asked anything for.
+        "cpu.cfs_quota_us" | "memory.limit_in_bytes" => Some("-1".to_owned()),
+        "cpu.shares" => Some("1024".to_owned()),
+        field => neutral_text(field),
+    };
+    unasked.map(|text| value_of(&entry.field, &text))
 }
 
 /// The value of a field that means nobody wants anything.
@@ -328,6 +336,35 @@ impl Qos {
                 qos.write_pod(&pod, &mut level, Mode::Enforce);
                 qos.ledger().put_pod(&id, level);
             }
+        })
+        .await;
+    }
+
+    /// Whether a container has a burst that keeps the kernel from taking a quota: it wants the burst not to
+    /// exceed it.
+    pub fn has_burst_above(&self, container_id: &str, quota: i64) -> bool {
+        let burst = |level: Arc<Level>| level.entry(BURST)?.sent.as_ref()?.parse::<i64>().ok();
+        quota > 0 && self.ledger().container(container_id).and_then(burst).is_some_and(|burst| burst > quota)
+    }
+
+    /// Lowers a container's burst before the runtime lowers its quota. The round that follows an update gives
+    /// it the burst that belongs to the new quota.
+    pub async fn make_room_for_quota(self: &Arc<Self>, container_id: &str, quota: i64) {
+        let Some(known) = self.store.container_and_pod(container_id) else { return };
+        let (qos, id) = (self.clone(), container_id.to_owned());
+        self.blocking(move || {
+            let Some(path) = qos.container_path(&id, &known.container, &known.pod) else { return };
+            let write =
+                Write { path, resource: Resource::CpuBurst, value: Value::Integer(quota), owner: owner() };
+            for written in qos.executor().apply(&[write]) {
+                if let Outcome::Failed(error) = written.result {
+                    tracing::warn!(container = id, %error, "burst not lowered before the quota");
+                }
+            }
+            let Some(level) = qos.ledger().container(&id) else { return };
+            let mut level = (*level).clone();
+            level.entry_mut(BURST).sent = Some(quota.to_string().into());
+            qos.ledger().put_container(&id, level);
         })
         .await;
     }
