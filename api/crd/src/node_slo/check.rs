@@ -40,7 +40,7 @@ impl NodeSloSpec {
 
     /// Reads a spec from the API server, which may be of a newer release or written past all checks.
     ///
-    /// Unknown fields are passed over. A number out of range is moved to the end of its range; any other
+    /// Unknown fields are passed over, and so are known ones in another case, as the API server does. A number out of range is moved to the end of its range; any other
     /// unusable value is left out, and values that contradict each other as well, so that defaults hold.
     /// Everything that was changed is reported.
     pub fn clamped(value: &Value) -> (NodeSloSpec, Vec<FieldError>) {
@@ -208,11 +208,14 @@ impl Look {
         let Value::Object(map) = value else {
             return self.refuse(value, "is not an object", "an object");
         };
+        if self.repair {
+            // The reader takes a key in any case; one that was not looked at must not get there.
+            map.retain(|key, _| members.iter().any(|(name, _)| name == key));
+        }
         for (key, value) in map.iter_mut() {
             let known = members.iter().find(|(name, _)| name == key);
             self.inside(key, |look| match known {
                 Some((_, kind)) => look.at(value, kind),
-                None if look.repair => {}
                 None => look.unknown(key, value, members),
             });
         }

@@ -310,6 +310,9 @@ fn what_the_api_server_hands_out_is_made_the_best_of() {
         ]
     );
     assert_eq!(NodeSloSpec::clamped(&json!(7)).0, NodeSloSpec::default());
+    // A field in another case is unknown, and its number does not get past the ranges.
+    let odd = json!({ "cpuBurstStrategy": { "cpuburstpercent": 20_000 } });
+    assert_eq!(NodeSloSpec::clamped(&odd).0, spec(json!({ "cpuBurstStrategy": {} })));
 }
 
 #[test]
