@@ -8,6 +8,7 @@
 //! Invariants: no file is written outside the mode `enforce`, except to put back what the kubelet asked; nothing
 //! here blocks a connection's thread; a cgroup that is gone is no error.
 
+mod acts;
 mod apply;
 pub mod carry;
 pub mod draft;
@@ -40,6 +41,7 @@ use koord_topology::pools::PodCpus;
 use crate::backend_client::BackendClient;
 use crate::metrics::WriteCounter;
 use crate::store::Store;
+use acts::Acts;
 use carry::Carried;
 use draft::Draft;
 use ledger::Ledger;
@@ -103,6 +105,7 @@ pub struct Qos {
     dirty: Mutex<reconcile::Dirty>,
     last_reconcile: Mutex<Option<SystemTime>>,
     conflicts: std::sync::atomic::AtomicU64,
+    acts: Acts,
 }
 
 /// A pod as rules see it, its annotations read.
@@ -132,7 +135,8 @@ impl Qos {
         policy.refresh(SystemTime::now());
         observer.mode(mode);
         let mut state = State { policy, pools: LastPools::default(), own_cpus: own_cpus(&store) };
-        let node = make_node(&fixed, &executor, &mut state);
+        let acts = Acts::new(&fixed.machine);
+        let node = make_node(&fixed, &executor, &acts, &mut state);
         Self {
             mode: AtomicU8::new(to_number(mode)),
             state: Mutex::new(state),
@@ -150,6 +154,7 @@ impl Qos {
             dirty: Mutex::default(),
             last_reconcile: Mutex::default(),
             conflicts: std::sync::atomic::AtomicU64::new(0),
+            acts,
         }
     }
 
@@ -314,7 +319,7 @@ impl Qos {
         let own_cpus = own_cpus(&self.store);
         let pods_changed = state.own_cpus != own_cpus;
         state.own_cpus = own_cpus;
-        let node = make_node(&self.fixed, &self.executor(), &mut state);
+        let node = make_node(&self.fixed, &self.executor(), &self.acts, &mut state);
         let before = self.node.load();
         let pools_changed = before.view.pools != node.view.pools
             || before.view.kubelet_cpu_policy != node.view.kubelet_cpu_policy
@@ -328,10 +333,11 @@ impl Qos {
     }
 }
 
-fn make_node(fixed: &Fixed, executor: &Executor, state: &mut State) -> Node {
+fn make_node(fixed: &Fixed, executor: &Executor, acts: &Acts, state: &mut State) -> Node {
     let slo = state.policy.spec().effective();
     let kubelet = fixed.kubelet_state();
-    let kernel = probe::kernel(executor, &fixed.machine);
+    let mut kernel = probe::kernel(executor, &fixed.machine);
+    acts.complete(&mut kernel, executor, &fixed.machine);
     fixed.node(slo, kernel, kubelet.as_ref(), &state.own_cpus, &mut state.pools)
 }
 

@@ -14,6 +14,7 @@ use koord_extension::cpuset::CpuSet;
 use koord_intercept::record::{ContainerRecord, PodRecord};
 use koord_rules::{Field, Level as RuleLevel, Plan, Rule, Wish};
 
+use super::acts::{self, Acted};
 use super::draft::Draft;
 use super::ledger::{Entry, KUBELET, Level, Problem};
 use super::{Qos, asked};
@@ -135,10 +136,15 @@ impl Qos {
         self.note(plan, level);
         let mut fields: Vec<Cow<'_, str>> = Vec::new();
         let mut writes = Vec::new();
+        let mut acts = Vec::new();
         for wish in &plan.wishes {
             let name = wish.field.as_str();
             let Some(entry) = level.entry(&name).filter(|entry| is_of_rule(entry)) else { continue };
-            if which == Which::ByFile && !entry.by_file {
+            if which == Which::ByFile && !entry.by_file || self.waits(wish.rule) {
+                continue;
+            }
+            if let Some(act) = self.act_of(&wish.field, at) {
+                acts.push((name, act, wish));
                 continue;
             }
             let (Some(resource), Some(value)) = (resource_of(&name), value_of_wish(wish)) else { continue };
@@ -146,7 +152,7 @@ impl Qos {
             fields.push(name);
         }
         let released = self.release(path, at, plan, level);
-        if writes.is_empty() && !released {
+        if writes.is_empty() && acts.is_empty() && !released {
             return if self.executor().exists(path) { Reached::Yes } else { Reached::No };
         }
         let mut reached = Reached::Yes;
@@ -166,6 +172,23 @@ impl Qos {
                 Outcome::Failed(error) => {
                     tracing::warn!(cgroup = %path, %field, %error, "value not written");
                     note_problem(level, &field, error.to_string());
+                }
+            }
+        }
+        for (field, act, wish) in acts {
+            let sent = level.entry(&field).and_then(|entry| entry.sent.clone());
+            match self.act(act, path, at, wish, sent.as_deref()) {
+                Acted::Done { before, changed } => {
+                    let entry = level.entry_mut(&field);
+                    self.record_written(entry, before.as_deref(), changed);
+                    if wish.value == koord_rules::Value::Unset {
+                        entry.sent = None;
+                    }
+                }
+                Acted::Gone => reached = Reached::No,
+                Acted::Failed(error) => {
+                    self.complain(path.as_str(), &field, &error);
+                    note_problem(level, &field, error);
                 }
             }
         }
@@ -244,6 +267,12 @@ impl Qos {
             if entry.sent.is_none() || entry.sent == entry.asked {
                 continue;
             }
+            if let Some(undone) = self.undo(path, at, entry) {
+                if let Acted::Failed(error) = undone {
+                    self.complain(path.as_str(), &entry.field, &error);
+                }
+                continue;
+            }
             if let (Some(resource), Some(value)) = (resource_of(&entry.field), value_to_restore(entry)) {
                 writes.push(Write { path: path.clone(), resource, value, owner: owner() });
             }
@@ -265,7 +294,6 @@ impl Qos {
                 level.entries.remove(place);
             }
         }
-        let _ = at;
         true
     }
 
@@ -300,6 +328,7 @@ impl Qos {
         let known = super::facts_of(pod, asked);
         let plan = koord_rules::pod_with(&node.view, &known.view, &known.facts);
         if mode == Mode::Enforce {
+            self.acts.pod_asks(&known);
             self.carry_out(&path, RuleLevel::Pod, &plan, level, Which::All)
         } else {
             self.note(&plan, level);
@@ -331,11 +360,14 @@ impl Qos {
         let (qos, id) = (self.clone(), pod_id.to_owned());
         self.blocking(move || {
             let mut level = qos.ledger().pod(&id).as_deref().cloned().unwrap_or_default();
+            let mut sandbox = acts::take_sandbox(&mut level);
             let waits = level.entries.iter().any(|entry| entry.wished.is_some());
             if waits || level.entries.is_empty() {
                 qos.write_pod(&pod, &mut level, Mode::Enforce);
-                qos.ledger().put_pod(&id, level);
             }
+            qos.write_sandbox(&id, &pod, &mut sandbox);
+            acts::put_sandbox(&mut level, sandbox);
+            qos.ledger().put_pod(&id, level);
         })
         .await;
     }
@@ -417,7 +449,12 @@ impl Qos {
             // Created before this proxy was there: what the runtime was told is what was asked.
             None => {
                 let asked = container.resources.clone().unwrap_or_default();
-                Draft::of_container(&container.metadata.name, asked).finish(false, None)
+                let mut level = Draft::of_container(&container.metadata.name, asked).finish(false, None);
+                if container.resources.is_none() {
+                    // A score of 0 would be taken for what the kubelet asked.
+                    level.entries.clear();
+                }
+                level
             }
         };
         let node = self.node();
@@ -430,6 +467,9 @@ impl Qos {
             is_sandbox: false,
         };
         let mut plan = koord_rules::container_with(&node.view, &known.view, &known.facts, &view);
+        if acts::is_in_group_of_runtime(container, pod) {
+            plan.wishes.retain(|wish| wish.field != Field::ResctrlClass);
+        }
         // All CPUs mean nothing to a container that may use all of them anyway.
         if asked.cpuset_cpus.is_none() && level.entry("cpuset.cpus").is_none() {
             let all = koord_rules::Value::Cpus(node.all_cpus.clone());

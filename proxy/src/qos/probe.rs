@@ -78,11 +78,17 @@ pub struct MachineRoots {
     pub proc_root: PathBuf,
     /// Usually `/sys`.
     pub sys_root: PathBuf,
+    /// The program that systemd is spoken to with, usually `systemctl`.
+    pub systemctl: PathBuf,
 }
 
 impl Default for MachineRoots {
     fn default() -> Self {
-        Self { proc_root: PathBuf::from("/proc"), sys_root: PathBuf::from("/sys") }
+        Self {
+            proc_root: PathBuf::from("/proc"),
+            sys_root: PathBuf::from("/sys"),
+            systemctl: PathBuf::from("systemctl"),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use koord_extension::qos::KubeQos;
 use koord_intercept::record::PodRecord;
 use koord_rules::Level as RuleLevel;
 
+use super::acts;
 use super::apply::Which;
 use super::ledger::Level;
 use super::{Qos, locked, own_cpus, own_cpus_of};
@@ -23,6 +24,8 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Dirty {
     all: bool,
+    /// Pods have come or gone.
+    pods: bool,
     containers: BTreeSet<String>,
     /// What rules set on the directories of QoS classes.
     pub(super) classes: BTreeMap<&'static str, Level>,
@@ -64,7 +67,10 @@ impl Qos {
                 _ = policy.tick() => {}
                 _ = everything.tick() => all = true,
                 () = self.wake.notified() => tokio::time::sleep(DEBOUNCE).await,
-                Ok(()) = pods.changed() => tokio::time::sleep(DEBOUNCE).await,
+                Ok(()) = pods.changed() => {
+                    locked(&self.dirty).pods = true;
+                    tokio::time::sleep(DEBOUNCE).await;
+                }
             }
             pods.mark_unchanged();
             let qos = self.clone();
@@ -77,11 +83,13 @@ impl Qos {
 
     /// One round. Blocks.
     fn round(&self, all: bool) {
+        self.acts.probe(&self.executor());
         let node_changed = self.refresh_node();
         self.forget_facts();
-        let (wanted_all, containers) = {
+        let (wanted_all, pods_changed, containers) = {
             let mut dirty = locked(&self.dirty);
-            (std::mem::take(&mut dirty.all), std::mem::take(&mut dirty.containers))
+            let (all, pods) = (std::mem::take(&mut dirty.all), std::mem::take(&mut dirty.pods));
+            (all, pods, std::mem::take(&mut dirty.containers))
         };
         let mode = self.mode();
         if mode == Mode::Off {
@@ -96,6 +104,7 @@ impl Qos {
             }
         }
         if all || wanted_all || node_changed {
+            self.look_at_node(mode);
             self.look_at_classes(mode);
             for (id, pod) in self.store.pods() {
                 if pod.stopped.is_none() && !self.skips(&pod) {
@@ -108,8 +117,15 @@ impl Qos {
                 }
             }
             self.executor().sweep();
+            if mode == Mode::Enforce {
+                self.sweep_acts();
+            }
             *locked(&self.last_reconcile) = Some(SystemTime::now());
         } else {
+            if pods_changed && self.node().view.kernel.memory_protection {
+                // What the directories protect is the sum of their pods'.
+                self.look_at_classes(mode);
+            }
             for id in containers {
                 if let Some(known) = self.store.container_and_pod(&id) {
                     self.write_container(&id, &known.container, &known.pod, mode);
@@ -126,15 +142,24 @@ impl Qos {
 
     fn look_at_pod(&self, id: &str, pod: &Arc<PodRecord>, mode: Mode) {
         let mut level = self.ledger().pod(id).as_deref().cloned().unwrap_or_default();
+        let mut sandbox = acts::take_sandbox(&mut level);
         self.write_pod(pod, &mut level, mode);
+        if mode == Mode::Enforce {
+            self.write_sandbox(id, pod, &mut sandbox);
+        }
+        acts::put_sandbox(&mut level, sandbox);
         self.ledger().put_pod(id, level);
     }
 
     /// The directories of the Kubernetes QoS classes.
     fn look_at_classes(&self, mode: Mode) {
         let node = self.node();
+        let protection = self.protection();
         for class in CLASSES {
-            let plan = koord_rules::qos_dir(&node.view, class);
+            let mut plan = koord_rules::qos_dir(&node.view, class);
+            for (_, sum) in protection.iter().filter(|(of, _)| *of == class) {
+                plan.wishes.extend_from_slice(&sum.wishes);
+            }
             let name = class_name(class);
             let mut level = locked(&self.dirty).classes.get(name).cloned().unwrap_or_default();
             if plan.wishes.is_empty() && level.entries.is_empty() {
@@ -161,7 +186,7 @@ impl Qos {
             pods.push((uid, own));
             pods.sort_by(|a, b| a.0.cmp(&b.0));
             state.own_cpus = pods;
-            let node = super::make_node(&self.fixed, &self.executor(), &mut state);
+            let node = super::make_node(&self.fixed, &self.executor(), &self.acts, &mut state);
             let changed = self.node.load().view.pools != node.view.pools;
             self.node.store(Arc::new(node));
             changed

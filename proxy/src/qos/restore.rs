@@ -7,7 +7,9 @@ use std::time::Duration;
 use koord_admin::{Mode, RestoreFailure, RestoreReport};
 use koord_cgroup::executor::{Outcome, Write};
 use koord_cgroup::path::CgroupPath;
+use koord_rules::Level as RuleLevel;
 
+use super::acts::{self, Acted};
 use super::apply::{owner, resource_of, value_to_restore};
 use super::ledger::{KUBELET, Level};
 use super::{Qos, locked};
@@ -72,28 +74,34 @@ impl Qos {
             let pod = format!("{}/{}", known.pod.metadata.namespace, known.pod.metadata.name);
             let path = self.container_path(&id, &known.container, &known.pod);
             let name = known.container.metadata.name.clone();
-            self.restore_level(path.as_ref(), &mut level, &mut report, &pod, &name);
+            self.restore_level(path.as_ref(), RuleLevel::Container, &mut level, &mut report, &pod, &name);
             self.ledger().put_container(&id, level);
         }
         for (id, pod) in self.store.pods() {
             let Some(level) = self.ledger().pod(&id) else { continue };
             let mut level = (*level).clone();
             let name = format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
-            self.restore_level(self.pod_path(&pod).as_ref(), &mut level, &mut report, &name, "");
+            let mut sandbox = acts::take_sandbox(&mut level);
+            let path = self.sandbox_path(&id, &pod);
+            self.restore_level(path.as_ref(), RuleLevel::Container, &mut sandbox, &mut report, &name, "");
+            let path = self.pod_path(&pod);
+            self.restore_level(path.as_ref(), RuleLevel::Pod, &mut level, &mut report, &name, "");
             self.ledger().put_pod(&id, level);
         }
         let classes = std::mem::take(&mut locked(&self.dirty).classes);
         for (name, mut level) in classes {
             let class = super::reconcile::class_of(name);
             let path = class.map(|class| self.executor().layout().qos_dir(class));
-            self.restore_level(path.as_ref(), &mut level, &mut report, "", "");
+            self.restore_level(path.as_ref(), RuleLevel::QosDirectory, &mut level, &mut report, "", "");
         }
+        self.restore_node(&mut report);
         report
     }
 
-    fn restore_level(
+    pub(super) fn restore_level(
         &self,
         path: Option<&CgroupPath>,
+        at: RuleLevel,
         level: &mut Level,
         report: &mut RestoreReport,
         pod: &str,
@@ -102,7 +110,22 @@ impl Qos {
         let mut fields = Vec::new();
         let mut writes = Vec::new();
         for entry in level.entries.iter().filter(|entry| entry.is_owned() && entry.sent.is_some()) {
-            let (Some(path), Some(resource)) = (path, resource_of(&entry.field)) else { continue };
+            let Some(path) = path else { continue };
+            if let Some(undone) = self.undo(path, at, entry) {
+                match undone {
+                    Acted::Done { changed: true, .. } => report.restored += 1,
+                    Acted::Done { changed: false, .. } => report.same += 1,
+                    Acted::Gone => {}
+                    Acted::Failed(error) => report.failed.push(RestoreFailure {
+                        pod: pod.to_owned(),
+                        container: container.to_owned(),
+                        field: entry.field.to_string(),
+                        error,
+                    }),
+                }
+                continue;
+            }
+            let Some(resource) = resource_of(&entry.field) else { continue };
             let Some(value) = value_to_restore(entry) else { continue };
             writes.push(Write { path: path.clone(), resource, value, owner: owner() });
             fields.push(entry.field.clone());

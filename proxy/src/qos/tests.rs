@@ -14,26 +14,31 @@ use super::*;
 use crate::metrics::Metrics;
 use crate::trust::Trust;
 
-const PARENT: &str = "/kubepods/besteffort/podu1";
-const ID: &str = "c1";
+pub(super) const PARENT: &str = "/kubepods/besteffort/podu1";
+pub(super) const ID: &str = "c1";
 
 /// One container that asks for half a core and may have one, by the batch resources.
 const BATCH: &str = r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"1Gi"},"limits":{"kubernetes.io/batch-cpu":"1k","kubernetes.io/batch-memory":"1Gi"}}}}"#;
 
-const IDENTITY: &str =
+pub(super) const IDENTITY: &str =
     "resourceQOSStrategy:\n  beClass:\n    cpuQOS:\n      enable: true\n      groupIdentity: -1\n";
 
-struct Bed {
-    root: tempfile::TempDir,
-    store: Arc<Store>,
-    qos: Arc<Qos>,
+pub(super) struct Bed {
+    pub(super) root: tempfile::TempDir,
+    pub(super) store: Arc<Store>,
+    pub(super) qos: Arc<Qos>,
     async_runtime: tokio::runtime::Runtime,
 }
 
 impl Bed {
-    fn new(mode: Mode) -> Self {
+    pub(super) fn new(mode: Mode) -> Self {
+        Self::with(mode, Gates::default(), Options::default())
+    }
+
+    pub(super) fn with(mode: Mode, gates: Gates, options: Options) -> Self {
         let root = tempfile::tempdir().expect("a directory");
-        let async_runtime = tokio::runtime::Builder::new_multi_thread().build().expect("a runtime");
+        let async_runtime =
+            tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
         let mut registry = Registry::default();
         let store = Arc::new(Store::new(Metrics::register(&mut registry)));
         let bed = |file: &str, directory: &str, text: &str| {
@@ -64,10 +69,14 @@ impl Bed {
         let executor = tree.executor(None, &observer).expect("a tree");
         let cpus = (0..4).map(|id| Cpu { id, core: id / 2, socket: 0, node: 0, cache: None });
         let fixed = FixedNode {
-            machine: MachineRoots { proc_root: root.path().join("proc"), sys_root: root.path().join("sys") },
+            machine: MachineRoots {
+                proc_root: root.path().join("proc"),
+                sys_root: root.path().join("sys"),
+                systemctl: root.path().join("systemctl"),
+            },
             topology: Some(Topology::new(cpus).expect("a machine")),
-            gates: Gates::default(),
-            options: Options::default(),
+            gates,
+            options,
             kubelet_dir: root.path().join("kubelet"),
         };
         let qos = Arc::new(Qos::new(Parts {
@@ -85,25 +94,25 @@ impl Bed {
         Self { root, store, qos, async_runtime }
     }
 
-    fn file(&self, directory: &str, file: &str) -> PathBuf {
+    pub(super) fn file(&self, directory: &str, file: &str) -> PathBuf {
         let (controller, _) = file.split_once('.').expect("a file of a controller");
         self.root.path().join("cg").join(controller).join(directory.trim_start_matches('/')).join(file)
     }
 
-    fn found(&self, directory: &str, file: &str) -> String {
+    pub(super) fn found(&self, directory: &str, file: &str) -> String {
         fs::read_to_string(self.file(directory, file)).expect("read").trim().to_owned()
     }
 
-    fn set(&self, directory: &str, file: &str, text: &str) {
+    pub(super) fn set(&self, directory: &str, file: &str, text: &str) {
         fs::write(self.file(directory, file), text).expect("written");
     }
 
-    fn policy(&self, text: &str) {
+    pub(super) fn policy(&self, text: &str) {
         fs::write(self.root.path().join("policy.yaml"), text).expect("written");
     }
 
     /// What the pipeline does around RunPodSandbox.
-    fn run_pod(&self, pod: PodRecord) -> Draft {
+    pub(super) fn run_pod(&self, pod: PodRecord) -> Draft {
         let mut draft = Draft::of_pod();
         let mode = self.qos.mode();
         self.async_runtime.block_on(self.qos.prepare_pod(Arc::new(pod.clone()), &mut draft, mode));
@@ -113,7 +122,7 @@ impl Bed {
     }
 
     /// What it does around CreateContainer and StartContainer; gives the resources that were sent.
-    fn start_container(&self, asked: LinuxContainerResources) -> Carried {
+    pub(super) fn start_container(&self, asked: LinuxContainerResources) -> Carried {
         let pod = self.store.pod("p1").expect("a pod");
         let mut draft = Draft::of_container("main", asked.clone());
         let (plan, carried) = self.qos.decide_container(Some("p1"), &pod, &draft);
@@ -133,7 +142,20 @@ impl Bed {
         carried
     }
 
-    fn field(&self, container: bool, field: &str) -> (Option<String>, Option<String>, String) {
+    /// What it does after RunPodSandbox.
+    pub(super) fn settle_pod(&self) {
+        self.async_runtime.block_on(self.qos.settle_pod("p1"));
+    }
+
+    /// Steps aside, without a runtime that could be told.
+    pub(super) fn step_aside(&self) -> koord_admin::RestoreReport {
+        let nobody: crate::endpoint::Endpoint =
+            self.root.path().join("no.sock").to_str().expect("text").parse().expect("an endpoint");
+        let runtime = BackendClient::new(crate::unix_channel::UnixChannel::new(nobody));
+        self.async_runtime.block_on(self.qos.restore(&runtime))
+    }
+
+    pub(super) fn field(&self, container: bool, field: &str) -> (Option<String>, Option<String>, String) {
         let level = if container { self.qos.ledger().container(ID) } else { self.qos.ledger().pod("p1") };
         let level = level.expect("a level");
         let entry = level.entry(field).unwrap_or_else(|| panic!("{field} is not in {level:?}"));
@@ -142,7 +164,7 @@ impl Bed {
     }
 }
 
-fn pod(qos: &str, annotations: &[(&str, &str)]) -> PodRecord {
+pub(super) fn pod(qos: &str, annotations: &[(&str, &str)]) -> PodRecord {
     PodRecord {
         metadata: PodSandboxMetadata {
             name: "pod".into(),
@@ -160,11 +182,11 @@ fn pod(qos: &str, annotations: &[(&str, &str)]) -> PodRecord {
     }
 }
 
-fn batch_pod() -> PodRecord {
+pub(super) fn batch_pod() -> PodRecord {
     pod("BE", &[("node.koordinator.sh/extended-resource-spec", BATCH)])
 }
 
-fn some(text: &str) -> Option<String> {
+pub(super) fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
@@ -263,10 +285,7 @@ fn stepping_aside_puts_everything_back() {
     bed.qos.refresh_node();
     bed.run_pod(batch_pod());
     bed.qos.round_for_test();
-    let nobody: crate::endpoint::Endpoint =
-        bed.root.path().join("no.sock").to_str().expect("text").parse().expect("an endpoint");
-    let runtime = BackendClient::new(crate::unix_channel::UnixChannel::new(nobody));
-    let report = bed.async_runtime.block_on(bed.qos.restore(&runtime));
+    let report = bed.step_aside();
     assert_eq!((report.mode, report.failed.len()), (Mode::Off, 0));
     assert!(report.restored >= 4, "{report:?}");
     for (directory, file, text) in [

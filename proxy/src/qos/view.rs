@@ -12,6 +12,7 @@ use koord_extension::priority::{PriorityBands, PriorityClass};
 use koord_extension::qos::{KubeQos, QosClass};
 use koord_intercept::record::{ContainerRecord, PodRecord};
 
+use super::acts;
 use super::apply::resource_of;
 use super::ledger::{KUBELET, Level};
 use super::{Qos, locked};
@@ -88,6 +89,14 @@ impl Qos {
     fn pod_entry(&self, id: String, pod: &PodRecord, containers: Vec<ContainerEntry>) -> PodEntry {
         let path = self.pod_path(pod);
         let level = self.ledger().pod(&id);
+        let mut fields = self.fields(level.as_deref(), path.as_ref());
+        if let Some(path) = self.sandbox_path(&id, pod) {
+            for entry in &mut fields {
+                if let Some(field) = acts::field_of_sandbox(&entry.field) {
+                    entry.found = self.found(&path, field);
+                }
+            }
+        }
         let kube_qos = KubeQos::of_cgroup_path(&pod.cgroup_parent);
         let raw = QosClass::raw(&pod.labels);
         let priority = PriorityBands::default().raw(&pod.labels, None);
@@ -100,7 +109,7 @@ impl Qos {
             kube_qos: kube_qos.as_str().to_owned(),
             priority_class: priority.map_or("", PriorityClass::as_str).to_owned(),
             cgroup: shown(path.as_ref()),
-            fields: self.fields(level.as_deref(), path.as_ref()),
+            fields,
             problems: problems(level.as_deref()),
             containers,
             id,
@@ -147,9 +156,7 @@ impl Qos {
     /// What the kernel has for a field now.
     fn found(&self, path: &CgroupPath, field: &str) -> Option<String> {
         if field == "oom_score_adj" {
-            let first = self.executor().pids(path).ok()?.into_iter().min()?;
-            let file = self.fixed.machine.proc_root.join(first.to_string()).join("oom_score_adj");
-            return std::fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
+            return acts::found_score(&self.executor(), path, &self.fixed.machine.proc_root);
         }
         let resource = resource_of(field)?;
         self.executor().read(path, resource).ok().map(|value| value.to_string())
