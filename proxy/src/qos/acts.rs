@@ -21,6 +21,7 @@ use koord_cgroup::resource::Resource;
 use koord_cgroup::system_file::{SystemFile, SystemRoots};
 use koord_cgroup::systemd::Systemctl;
 use koord_cgroup::value::Value as FileValue;
+use koord_extension::gates::Gate;
 use koord_extension::qos::KubeQos;
 use koord_rules::{Field, KernelView, Level as RuleLevel, Value, Wish};
 
@@ -104,7 +105,7 @@ impl Acts {
 
     /// Completes what is known of the kernel.
     pub(super) fn complete(&self, kernel: &mut KernelView, executor: &Executor, machine: &MachineRoots) {
-        kernel.systemd_idle_weight = self.idle.by_systemd(executor.layout());
+        kernel.systemd_idle_weight = self.idle.works(executor.layout());
         let switch = SystemFile::SchedCore.read(&roots(machine)).ok().flatten();
         kernel.core_scheduling_switch = switch.map(|value| value != 0);
         kernel.core_scheduling = switch.is_some() || self.cookie_calls.supported();
@@ -156,7 +157,7 @@ impl Qos {
             Field::CoreSchedGroup => Some(Act::Cookie),
             // Written into the file, it would keep the kubelet from starting.
             Field::CpuIdle
-                if at == RuleLevel::QosDirectory && self.acts.idle.by_systemd(self.executor().layout()) =>
+                if at == RuleLevel::QosDirectory && self.acts.idle.is_systemds(self.executor().layout()) =>
             {
                 Some(Act::IdleUnit)
             }
@@ -249,6 +250,10 @@ impl Qos {
         }
         cookies.sweep(calls);
         drop(cookies);
+        let node = self.node();
+        if !node.view.gates.enabled(Gate::Resctrl) || !node.view.kernel.resctrl {
+            return;
+        }
         let live = self.store.pods().into_iter().map(|(_, pod)| pod.metadata.uid.clone()).collect();
         for message in self.acts.cache.remove_ghosts(&live, Instant::now()) {
             self.complain("resctrl", "group of a pod", &message);

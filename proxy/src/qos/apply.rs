@@ -356,7 +356,7 @@ impl Qos {
 
     /// After the sandbox runs: writes what waited for the pod's cgroup.
     pub async fn settle_pod(self: &Arc<Self>, pod_id: &str) {
-        let Some(pod) = self.store.pod(pod_id) else { return };
+        let Some(pod) = self.store.pod(pod_id).filter(|pod| !self.skips(pod)) else { return };
         let (qos, id) = (self.clone(), pod_id.to_owned());
         self.blocking(move || {
             let mut level = qos.ledger().pod(&id).as_deref().cloned().unwrap_or_default();

@@ -154,7 +154,7 @@ impl Qos {
     /// The directories of the Kubernetes QoS classes.
     fn look_at_classes(&self, mode: Mode) {
         let node = self.node();
-        let protection = self.protection();
+        let protection = if mode == Mode::Enforce { self.protection() } else { Vec::new() };
         for class in CLASSES {
             let mut plan = koord_rules::qos_dir(&node.view, class);
             for (_, sum) in protection.iter().filter(|(of, _)| *of == class) {

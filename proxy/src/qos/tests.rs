@@ -310,6 +310,7 @@ fn an_exempt_pod_is_left_alone() {
     let mut exempt = batch_pod();
     exempt.labels.insert("skip".into(), "true".into());
     bed.store.put_pod("p1".to_owned(), exempt);
+    bed.settle_pod();
     bed.qos.round_for_test();
     assert_eq!(bed.found(PARENT, "cpu.shares"), "2");
 }

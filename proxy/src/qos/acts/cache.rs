@@ -219,7 +219,10 @@ impl CacheGroups {
     /// Removes groups of pods that are not among the live ones. What could not be done is told in words.
     pub(super) fn remove_ghosts(&self, live: &BTreeSet<String>, now: Instant) -> Vec<String> {
         let mut state = locked(&self.state);
-        let Some(resctrl) = state.open.clone() else { return Vec::new() };
+        let resctrl = match self.resctrl(&mut state) {
+            Ok(resctrl) => resctrl,
+            Err(error) => return vec![chain(&error)],
+        };
         state.shares.retain(|uid, _| live.contains(uid));
         let mut messages = Vec::new();
         for uid in state.pods.left_over(live, now) {

@@ -71,11 +71,14 @@ impl IdleUnits {
         });
     }
 
-    /// Whether slices are made idle by systemd. False until [`IdleUnits::probe`] has asked.
-    pub(super) fn by_systemd(&self, layout: &Layout) -> bool {
-        is_systemds(layout)
-            && self.takes_idle.get() == Some(&true)
-            && self.failures.load(Ordering::Relaxed) < FAILURES_AT_MOST
+    /// Whether slices are systemd's to make idle, and nobody else's. False until [`IdleUnits::probe`] has asked.
+    pub(super) fn is_systemds(&self, layout: &Layout) -> bool {
+        is_systemds(layout) && self.takes_idle.get() == Some(&true)
+    }
+
+    /// Whether systemd does it.
+    pub(super) fn works(&self, layout: &Layout) -> bool {
+        self.is_systemds(layout) && self.failures.load(Ordering::Relaxed) < FAILURES_AT_MOST
     }
 
     /// Makes a slice idle, if it is not.

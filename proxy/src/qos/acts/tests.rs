@@ -401,15 +401,27 @@ fn switches_are_set_in_their_order_and_put_back() {
 #[test]
 fn wishes_wait_for_a_switch_that_cannot_be_set() {
     let bed = Bed::new(Mode::Enforce);
-    let switch = bed.root.path().join("proc/sys/kernel/sched_core");
-    fs::create_dir_all(&switch).expect("made");
+    let switch = place(&bed, "proc/sys/kernel/sched_core", "1\n");
     place(&bed, "proc/sys/kernel/sched_group_identity_enabled", "0\n");
-    // A directory reads like a switch of no value, and takes none.
     bed.policy(IDENTITY);
+    bed.qos.refresh_node();
+    // The first switch can be written no more.
+    fs::remove_file(&switch).expect("removed");
+    fs::create_dir(&switch).expect("made");
+    bed.qos.look_at_node(Mode::Enforce);
+    assert!(bed.qos.waits(Rule::GroupIdentity) && !bed.qos.waits(Rule::CoreSched));
+    assert_eq!(text(&bed, "proc/sys/kernel/sched_group_identity_enabled"), "0");
+    bed.run_pod(batch_pod());
+    assert_eq!(
+        (bed.found(PARENT, "cpu.bvt_warp_ns"), bed.found(PARENT, "cpu.shares")),
+        ("0".into(), "512".into())
+    );
+    assert_eq!(bed.field(false, "cpu.bvt_warp_ns").1, None);
+    fs::remove_dir(&switch).expect("removed");
+    place(&bed, "proc/sys/kernel/sched_core", "1\n");
     bed.qos.round_for_test();
-    let waits = bed.qos.waits(Rule::GroupIdentity);
-    let identity = bed.found("kubepods/besteffort", "cpu.bvt_warp_ns");
-    assert_eq!(waits, identity == "0", "{identity}");
+    assert_eq!(text(&bed, "proc/sys/kernel/sched_group_identity_enabled"), "1");
+    assert_eq!(bed.found(PARENT, "cpu.bvt_warp_ns"), "-1");
 }
 
 #[test]
