@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use koord_admin::Mode;
 use koord_cgroup::driver::RuntimeName;
-use koord_cgroup::executor::{Outcome, Owner, Write};
+use koord_cgroup::executor::{Outcome, Owner, Write, Written};
 use koord_cgroup::path::CgroupPath;
 use koord_cgroup::resource::Resource;
 use koord_cgroup::value::Value;
@@ -156,7 +156,7 @@ impl Qos {
             return if self.executor().exists(path) { Reached::Yes } else { Reached::No };
         }
         let mut reached = Reached::Yes;
-        for (field, written) in fields.into_iter().zip(self.executor().apply(&writes)) {
+        for (field, written) in fields.into_iter().zip(self.write_all(&writes)) {
             match written.result {
                 Outcome::Written | Outcome::Same => {
                     let changed = written.result == Outcome::Written;
@@ -247,6 +247,26 @@ impl Qos {
         }
     }
 
+    /// Writes, and answers for each write. On v1 the limit of memory and swap together, which runtimes set to the
+    /// memory limit, rises along with it: the kernel refuses a memory limit above it.
+    pub(super) fn write_all(&self, writes: &[Write]) -> Vec<Written> {
+        let executor = self.executor();
+        let mut all = writes.to_vec();
+        for write in writes.iter().filter(|write| write.resource == Resource::MemoryLimit) {
+            let (Value::Integer(limit), Ok(Value::Integer(with_swap))) =
+                (&write.value, executor.read(&write.path, Resource::MemorySwapLimit))
+            else {
+                continue;
+            };
+            if with_swap >= 0 && (*limit < 0 || with_swap < *limit) {
+                all.push(Write { resource: Resource::MemorySwapLimit, ..write.clone() });
+            }
+        }
+        let mut written = executor.apply(&all);
+        written.truncate(writes.len());
+        written
+    }
+
     /// Puts back what rules no longer wish. True if anything was to be put back.
     fn release(&self, path: &CgroupPath, at: RuleLevel, plan: &Plan, level: &mut Level) -> bool {
         let gone: Vec<usize> = level
@@ -277,7 +297,7 @@ impl Qos {
                 writes.push(Write { path: path.clone(), resource, value, owner: owner() });
             }
         }
-        for (write, written) in writes.iter().zip(self.executor().apply(&writes)) {
+        for (write, written) in writes.iter().zip(self.write_all(&writes)) {
             // What was put back is not watched any longer.
             if let Outcome::Failed(error) = written.result {
                 tracing::warn!(cgroup = %path, resource = %write.resource, %error, "value not put back");

@@ -130,7 +130,7 @@ impl Qos {
             writes.push(Write { path: path.clone(), resource, value, owner: owner() });
             fields.push(entry.field.clone());
         }
-        for (field, written) in fields.iter().zip(self.executor().apply(&writes)) {
+        for (field, written) in fields.iter().zip(self.write_all(&writes)) {
             match written.result {
                 Outcome::Written => report.restored += 1,
                 Outcome::Same => report.same += 1,
