@@ -175,6 +175,10 @@ pub struct Before {
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The first half of a call, done or under way.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it lives for a moment, and a box would cost each call an allocation"
+)]
 pub enum Started {
     /// Nothing had to be waited for.
     Ready(Before),

@@ -100,7 +100,7 @@ pub struct Qos {
     async_runtime: tokio::runtime::Handle,
     interval: Duration,
     skip: SkipRule,
-    facts: Mutex<HashMap<String, (Arc<PodRecord>, Arc<KnownPod>)>>,
+    facts: Mutex<HashMap<String, PodFactsEntry>>,
     wake: tokio::sync::Notify,
     dirty: Mutex<reconcile::Dirty>,
     last_reconcile: Mutex<Option<SystemTime>>,
@@ -114,6 +114,9 @@ struct KnownPod {
     view: PodView,
     facts: PodFacts,
 }
+
+/// The record that facts were read from, and the facts.
+type PodFactsEntry = (Arc<PodRecord>, Arc<KnownPod>);
 
 fn to_number(mode: Mode) -> u8 {
     match mode {

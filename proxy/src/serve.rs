@@ -385,13 +385,8 @@ fn quality_of_service(
     if flags.keep_cpu_quota {
         options.cpuset_quota = koord_rules::CpusetQuota::Keep;
     }
-    let fixed = FixedNode {
-        machine,
-        topology,
-        gates: flags.gates.clone(),
-        options,
-        kubelet_dir: flags.kubelet_dir.clone(),
-    };
+    let fixed =
+        FixedNode { machine, topology, gates: flags.gates, options, kubelet_dir: flags.kubelet_dir.clone() };
     Some(Arc::new(Qos::new(qos::Parts {
         mode: flags.mode,
         policy: NodePolicy::new(flags.node_policy.clone(), trust),

@@ -65,7 +65,7 @@ impl Fixed {
         pods: &OwnCpus,
         last: &mut LastPools,
     ) -> Node {
-        let mut view = NodeView::new(slo, self.gates.clone(), kernel);
+        let mut view = NodeView::new(slo, self.gates, kernel);
         view.options = self.options.clone();
         view.kubelet_cpu_policy = Some(match kubelet {
             Some(state) if state.is_static() => KubeletCpuPolicy::Static,
