@@ -176,11 +176,18 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Fields that most messages have at most.
+const FIELDS: usize = 64;
+
 fn apply(patch: &Patch, message: &[u8], depth: usize) -> Result<Option<Vec<u8>>, WireError> {
     if depth > MAX_DEPTH {
         return Err(WireError::Depth);
     }
-    let fields = Reader::new(message).collect::<Result<Vec<_>, _>>()?;
+    // The collecting adapter cannot tell how many there will be; growing step by step costs more than reading.
+    let mut fields = Vec::with_capacity(FIELDS.min(message.len()));
+    for field in Reader::new(message) {
+        fields.push(field?);
+    }
     let fates = vec![Fate::Keep; fields.len()];
     let mut plan = Plan { fields, fates, appended: Vec::new(), changed: false };
     // The map is ordered, so fields are appended in ascending number.

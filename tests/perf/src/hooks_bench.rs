@@ -261,7 +261,7 @@ fn memory(program: &Path) -> anyhow::Result<report::Memory> {
 
 /// Waits until all values were compared once more.
 fn await_reconcile(proxy: &Proxy) -> anyhow::Result<()> {
-    let last = || status(proxy).map(|status| status["last_reconcile"].clone());
+    let last = || status(proxy).map(|status| status["lastReconcile"].clone());
     // The comparison under way may have begun before what it is to see.
     for _ in 0..2 {
         let before = last()?;
