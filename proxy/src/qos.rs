@@ -29,6 +29,7 @@ use arc_swap::ArcSwap;
 use koord_admin::Mode;
 use koord_cgroup::driver::CgroupDriver;
 use koord_cgroup::executor::{Executor, Support};
+use koord_cgroup::weight::Conversion;
 use koord_cri::v1;
 use koord_extension::annotation::ResourceStatus;
 use koord_extension::cpuset::CpuSet;
@@ -104,6 +105,8 @@ pub struct Qos {
     wake: tokio::sync::Notify,
     dirty: Mutex<reconcile::Dirty>,
     last_reconcile: Mutex<Option<SystemTime>>,
+    /// The formula between shares and weights of the last round.
+    formula: Mutex<Option<Conversion>>,
     conflicts: std::sync::atomic::AtomicU64,
     acts: Acts,
 }
@@ -156,6 +159,7 @@ impl Qos {
             wake: tokio::sync::Notify::new(),
             dirty: Mutex::default(),
             last_reconcile: Mutex::default(),
+            formula: Mutex::default(),
             conflicts: std::sync::atomic::AtomicU64::new(0),
             acts,
         }

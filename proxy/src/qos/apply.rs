@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use koord_admin::Mode;
-use koord_cgroup::driver::RuntimeName;
+use koord_cgroup::driver::{CgroupDriver, RuntimeName};
 use koord_cgroup::executor::{Outcome, Owner, Write, Written};
 use koord_cgroup::path::CgroupPath;
 use koord_cgroup::resource::Resource;
@@ -382,7 +382,11 @@ impl Qos {
             let mut level = qos.ledger().pod(&id).as_deref().cloned().unwrap_or_default();
             let mut sandbox = acts::take_sandbox(&mut level);
             let waits = level.entries.iter().any(|entry| entry.wished.is_some());
-            if waits || level.entries.is_empty() {
+            let of_systemd = qos.executor().layout().driver() == CgroupDriver::Systemd;
+            if let (true, Some(path)) = (of_systemd, qos.pod_path(&pod)) {
+                qos.executor().expire(&path);
+            }
+            if waits || of_systemd || level.entries.is_empty() {
                 qos.write_pod(&pod, &mut level, Mode::Enforce);
             }
             qos.write_sandbox(&id, &pod, &mut sandbox);
@@ -425,6 +429,7 @@ impl Qos {
     pub fn has_files(&self, container_id: &str) -> bool {
         let Some(level) = self.ledger().container(container_id) else { return false };
         level.entries.iter().any(|entry| entry.by_file && entry.wished.is_some())
+            || self.executor().layout().driver() == CgroupDriver::Systemd
             || self.executor().layout().version() == koord_cgroup::version::CgroupVersion::V2
                 && level.entries.iter().any(|entry| entry.is_owned())
     }
@@ -435,23 +440,55 @@ impl Qos {
         self.learn_driver(&known.pod.cgroup_parent);
         let (qos, id) = (self.clone(), container_id.to_owned());
         self.blocking(move || {
-            qos.learn_conversion(&id, &known.container, &known.pod);
+            if qos.learn_conversion(&id, &known.container, &known.pod) {
+                qos.check_all();
+            }
             qos.write_container(&id, &known.container, &known.pod, Mode::Enforce);
+            qos.follow_systemd(&known.container.pod_id, &known.pod);
         })
         .await;
     }
 
-    /// Sees from a container that the runtime has just made how it turns shares into a weight.
-    fn learn_conversion(&self, id: &str, container: &ContainerRecord, pod: &PodRecord) {
-        if self.executor().layout().version() == koord_cgroup::version::CgroupVersion::V1 {
+    /// systemd writes its own view of a pod's slice when the first scope starts in it: what was written into it
+    /// before is written again.
+    fn follow_systemd(&self, pod_id: &str, pod: &PodRecord) {
+        if self.executor().layout().driver() != CgroupDriver::Systemd {
             return;
         }
+        if let (Some(path), Some(level)) = (self.pod_path(pod), self.ledger().pod(pod_id)) {
+            self.executor().expire(&path);
+            let mut level = (*level).clone();
+            let sandbox = acts::take_sandbox(&mut level);
+            self.write_pod(pod, &mut level, Mode::Enforce);
+            acts::put_sandbox(&mut level, sandbox);
+            self.ledger().put_pod(pod_id, level);
+        }
+    }
+
+    /// Learns from the containers that run already, before anything is written: a weight that this proxy has
+    /// written teaches nothing.
+    pub(super) fn learn_from_running(&self) {
+        for (id, known) in self.store.containers() {
+            if known.container.stopped.is_none() {
+                self.learn_conversion(&id, &known.container, &known.pod);
+            }
+        }
+    }
+
+    /// Sees from a container that the runtime has made how it turns shares into a weight; true if that is not
+    /// what was taken for granted.
+    fn learn_conversion(&self, id: &str, container: &ContainerRecord, pod: &PodRecord) -> bool {
+        if self.executor().layout().version() == koord_cgroup::version::CgroupVersion::V1 {
+            return false;
+        }
+        let before = self.executor().conversion();
         let sent = container.resources.as_ref().map(|resources| resources.cpu_shares);
         if let (Some(shares), Some(path)) =
             (sent.filter(|shares| *shares > 0), self.container_path(id, container, pod))
         {
             self.executor().learn_conversion(&path, shares);
         }
+        self.executor().conversion() != before
     }
 
     /// Decides about a container that exists and, in the mode `enforce`, writes. Blocks.

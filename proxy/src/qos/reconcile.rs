@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use koord_admin::Mode;
+use koord_cgroup::driver::CgroupDriver;
 use koord_extension::qos::KubeQos;
 use koord_intercept::record::PodRecord;
 use koord_rules::Level as RuleLevel;
@@ -56,6 +57,11 @@ impl Qos {
 
     /// Follows policy, pods and time until the future is dropped.
     pub async fn run(self: &Arc<Self>) {
+        let qos = self.clone();
+        let learning = self.async_runtime.spawn_blocking(move || qos.learn_from_running());
+        if let Err(error) = learning.await {
+            tracing::error!(%error, "looking at running containers ended in a panic");
+        }
         let mut pods = self.store.changes();
         let mut policy = tokio::time::interval(POLICY_INTERVAL);
         let mut everything = tokio::time::interval(self.interval);
@@ -95,6 +101,16 @@ impl Qos {
         if mode == Mode::Off {
             return;
         }
+        let formula_changed = {
+            let formula = Some(self.executor().conversion());
+            std::mem::replace(&mut *locked(&self.formula), formula) != formula
+        };
+        let all = all || wanted_all || node_changed || formula_changed;
+        if formula_changed || (all && self.executor().layout().driver() == CgroupDriver::Systemd) {
+            // systemd writes its own view whenever it touches a unit.
+            let kubepods = self.executor().layout().kubepods();
+            self.executor().expire(&kubepods);
+        }
         for id in &containers {
             // The runtime has just written.
             if let Some(known) = self.store.container_and_pod(id)
@@ -103,7 +119,7 @@ impl Qos {
                 self.executor().expire(&path);
             }
         }
-        if all || wanted_all || node_changed {
+        if all {
             self.look_at_node(mode);
             self.look_at_classes(mode);
             for (id, pod) in self.store.pods() {

@@ -288,17 +288,28 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// On version 1 a set of CPUs cannot be emptied while there are tasks: "as the parent" is the parent's set.
+    /// A set of CPUs cannot be emptied while there are tasks: "as the parent" is the parent's set then. A group of
+    /// version 2 that has none of its own already follows its parent.
     fn resolve(&mut self, write: &Write, file: ResourceFile) -> Result<Value, CgroupError> {
         let is_empty = write.value.cpus().is_some_and(CpuSet::is_empty);
-        if !is_empty || self.executor.version() == CgroupVersion::V2 {
+        if !is_empty {
             return Ok(write.value.clone());
         }
         let parent = write.path.parent().unwrap_or_else(CgroupPath::root);
+        let mut name = file.name;
+        if self.executor.version() == CgroupVersion::V2 {
+            let own = self.read(file.controller, &write.path, file.name).unwrap_or_default();
+            let events = self.read(file.controller, &write.path, "cgroup.events").unwrap_or_default();
+            let has_tasks = events.lines().any(|line| line == "populated 1");
+            match file.effective {
+                Some(effective) if !own.trim().is_empty() && has_tasks => name = effective,
+                _ => return Ok(write.value.clone()),
+            }
+        }
         let text = self
-            .read(file.controller, &parent, file.name)
+            .read(file.controller, &parent, name)
             .map_err(|error| self.executor.failed(Operation::Read, &parent, write.resource, None, error))?;
-        write.resource.parse_kernel_text(&text, CgroupVersion::V1, self.executor.conversion())
+        write.resource.parse_kernel_text(&text, self.executor.version(), self.executor.conversion())
     }
 
     /// A limit below what is in use is refused by version 1. Version 2 takes it and kills; here it refuses as well, and
