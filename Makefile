@@ -1,5 +1,8 @@
 # The commands of this repository. `make` lists them.
-.PHONY: help build setup demo test test-full bench-relay bench-hooks fuzz
+.PHONY: help build programs setup demo test test-full bench-relay bench-hooks fuzz
+
+# Always the same packages together: another set has other features of shared dependencies and builds them anew.
+PROGRAMS = cargo build --locked --release -p koord-runtime-proxy -p koordctl -p koord-testing -p koord-perf -p koord-plugin-example
 
 help:
 	@echo 'make demo         run pods through the proxy and show asked, sent and found values'
@@ -8,18 +11,22 @@ help:
 	@echo 'make bench-relay  latency, CPU time and memory of the relay beside other relays'
 	@echo 'make bench-hooks  what rules, hook plugins and a hook server add to a held call'
 	@echo 'make setup        install and build what the tests need, nothing else'
-	@echo 'make build        release build of the proxy'
+	@echo 'make build        release build of the proxy and koordctl'
 	@echo 'make fuzz         fuzz each target for FUZZ_SECONDS (600)'
 
 build:
-	cargo build --locked --release -p koord-runtime-proxy
+	cargo build --locked --release -p koord-runtime-proxy -p koordctl
+
+# What tests, demonstration and benchmarks run.
+programs:
+	@$(PROGRAMS)
 
 setup:
 	tests/setup test
 
 demo:
 	@tests/setup demo
-	@cargo build --locked --release -p koord-runtime-proxy -p koordctl -p koord-plugin-example
+	@$(PROGRAMS)
 	@tests/demo
 
 test:
@@ -31,11 +38,11 @@ test-full:
 	@tests/suite full
 
 bench-relay:
-	cargo build --locked --release -p koord-runtime-proxy -p koord-perf --bins
+	$(PROGRAMS)
 	tests/perf/run
 
 bench-hooks:
-	cargo build --locked --release -p koord-runtime-proxy -p koord-perf -p koord-plugin-example
+	$(PROGRAMS)
 	target/release/relay-bench hooks
 
 fuzz:
