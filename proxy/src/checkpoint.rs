@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use koord_cri::wire::put_bytes_field;
 use koord_hook::v1alpha1::{ContainerMetadata, LinuxContainerResources, PodSandboxMetadata};
 use koord_intercept::SharedMap;
 use koord_intercept::record::{ContainerRecord, PodRecord};
@@ -113,7 +114,7 @@ struct ProblemEntry {
     message: String,
 }
 
-fn level_entries(levels: &BTreeMap<String, Arc<Level>>) -> Vec<LevelEntry> {
+fn level_entry(id: &str, level: &Level) -> LevelEntry {
     let text = |value: &Option<Box<str>>| value.as_deref().map(str::to_owned);
     let field = |entry: &Entry| FieldEntry {
         field: entry.field.to_string(),
@@ -128,15 +129,12 @@ fn level_entries(levels: &BTreeMap<String, Arc<Level>>) -> Vec<LevelEntry> {
         rule: problem.rule.to_string(),
         message: problem.message.to_string(),
     };
-    levels
-        .iter()
-        .map(|(id, level)| LevelEntry {
-            id: id.clone(),
-            asked: level.asked.clone(),
-            fields: level.entries.iter().map(field).collect(),
-            problems: level.problems.iter().map(problem).collect(),
-        })
-        .collect()
+    LevelEntry {
+        id: id.to_owned(),
+        asked: level.asked.clone(),
+        fields: level.entries.iter().map(field).collect(),
+        problems: level.problems.iter().map(problem).collect(),
+    }
 }
 
 fn levels(entries: Vec<LevelEntry>) -> BTreeMap<String, Arc<Level>> {
@@ -220,47 +218,86 @@ fn time(milliseconds: Option<u64>) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_millis(milliseconds?))
 }
 
+fn pod_entry(id: &str, pod: &PodRecord) -> PodEntry {
+    PodEntry {
+        id: id.to_owned(),
+        meta: Some(pod.metadata.clone()),
+        runtime_handler: pod.runtime_handler.clone(),
+        labels: pod.labels.clone(),
+        annotations: pod.annotations.clone(),
+        cgroup_parent: pod.cgroup_parent.clone(),
+        kubelet_cgroup_parent: pod.kubelet_cgroup_parent.clone(),
+        overhead: pod.overhead.clone(),
+        resources: pod.resources.clone(),
+        stopped_at_milliseconds: milliseconds(pod.stopped),
+    }
+}
+
+fn container_entry(id: &str, container: &ContainerRecord) -> ContainerEntry {
+    ContainerEntry {
+        id: id.to_owned(),
+        pod_id: container.pod_id.clone(),
+        name: container.metadata.name.clone(),
+        attempt: container.metadata.attempt,
+        annotations: (*container.annotations).clone(),
+        resources: container.resources.clone(),
+        cgroup_parent: container.cgroup_parent.clone(),
+        stopped_at_milliseconds: milliseconds(container.stopped),
+    }
+}
+
+/// The content, handed to `take` in parts: as a whole it would be several times the size of the store.
+fn in_parts(snapshot: &Snapshot, take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut parts = Parts { buffer: Vec::with_capacity(2 * PART_BYTES), take };
+    // The field numbers of `FileContent`.
+    for (id, pod) in &snapshot.pods {
+        parts.put(1, &pod_entry(id, pod))?;
+    }
+    for (id, container) in &snapshot.containers {
+        parts.put(2, &container_entry(id, container))?;
+    }
+    for (id, level) in &snapshot.levels.pods {
+        parts.put(3, &level_entry(id, level))?;
+    }
+    for (id, level) in &snapshot.levels.containers {
+        parts.put(4, &level_entry(id, level))?;
+    }
+    parts.flush()
+}
+
+/// A part is handed on when it has this size.
+const PART_BYTES: usize = 32 << 10;
+
+struct Parts<F> {
+    buffer: Vec<u8>,
+    take: F,
+}
+
+impl<F: FnMut(&[u8]) -> io::Result<()>> Parts<F> {
+    fn put(&mut self, number: u32, entry: &impl Message) -> io::Result<()> {
+        put_bytes_field(&mut self.buffer, number, &entry.encode_to_vec());
+        if self.buffer.len() < PART_BYTES { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (self.take)(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
 /// The bytes of a checkpoint file.
 pub fn encode(snapshot: &Snapshot) -> Vec<u8> {
-    let content = FileContent {
-        pods: snapshot
-            .pods
-            .iter()
-            .map(|(id, pod)| PodEntry {
-                id: id.clone(),
-                meta: Some(pod.metadata.clone()),
-                runtime_handler: pod.runtime_handler.clone(),
-                labels: pod.labels.clone(),
-                annotations: pod.annotations.clone(),
-                cgroup_parent: pod.cgroup_parent.clone(),
-                kubelet_cgroup_parent: pod.kubelet_cgroup_parent.clone(),
-                overhead: pod.overhead.clone(),
-                resources: pod.resources.clone(),
-                stopped_at_milliseconds: milliseconds(pod.stopped),
-            })
-            .collect(),
-        containers: snapshot
-            .containers
-            .iter()
-            .map(|(id, container)| ContainerEntry {
-                id: id.clone(),
-                pod_id: container.pod_id.clone(),
-                name: container.metadata.name.clone(),
-                attempt: container.metadata.attempt,
-                annotations: (*container.annotations).clone(),
-                resources: container.resources.clone(),
-                cgroup_parent: container.cgroup_parent.clone(),
-                stopped_at_milliseconds: milliseconds(container.stopped),
-            })
-            .collect(),
-        pod_levels: level_entries(&snapshot.levels.pods),
-        container_levels: level_entries(&snapshot.levels.containers),
-    };
-    let payload = content.encode_to_vec();
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + payload.len());
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&crc32fast::hash(&payload).to_be_bytes());
-    bytes.extend_from_slice(&payload);
+    let mut bytes = MAGIC.to_vec();
+    bytes.resize(HEADER_BYTES, 0);
+    let mut sum = crc32fast::Hasher::new();
+    // Appending does not fail.
+    let _ = in_parts(snapshot, |part| {
+        sum.update(part);
+        bytes.extend_from_slice(part);
+        Ok(())
+    });
+    bytes.splice(MAGIC.len()..HEADER_BYTES, sum.finalize().to_be_bytes());
     bytes
 }
 
@@ -326,14 +363,20 @@ pub fn decode_payload(payload: &[u8]) -> Result<Snapshot, CheckpointError> {
 ///
 /// What the file system said.
 pub fn write(directory: &Path, snapshot: &Snapshot, failpoints: &Failpoints) -> io::Result<()> {
-    let bytes = encode(snapshot);
     let temporary = directory.join(TEMPORARY_NAME);
     failpoints.pass("checkpoint-create")?;
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     // A left-over file keeps its mode when it is opened.
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     failpoints.pass("checkpoint-write")?;
-    file.write_all(&bytes)?;
+    file.write_all(MAGIC)?;
+    file.write_all(&[0; HEADER_BYTES - MAGIC.len()])?;
+    let mut sum = crc32fast::Hasher::new();
+    in_parts(snapshot, |part| {
+        sum.update(part);
+        file.write_all(part)
+    })?;
+    file.write_all_at(&sum.finalize().to_be_bytes(), MAGIC.len() as u64)?;
     failpoints.pass("checkpoint-sync")?;
     file.sync_data()?;
     failpoints.pass("checkpoint-rename")?;

@@ -139,6 +139,23 @@ proptest! {
     }
 }
 
+#[test]
+fn a_file_written_in_many_parts_is_the_encoded_one() {
+    let pod =
+        PodRecord { annotations: [("note".to_owned(), "n".repeat(1000))].into(), ..PodRecord::default() };
+    let pod = Arc::new(pod);
+    let snapshot = Snapshot {
+        pods: (0..500).map(|number| (format!("pod-{number:03}"), pod.clone())).collect(),
+        ..Snapshot::default()
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), &snapshot, &Failpoints::default()).expect("written");
+    let bytes = fs::read(directory.path().join(FILE_NAME)).expect("read");
+    assert!(bytes.len() > 10 * PART_BYTES);
+    assert!(bytes == encode(&snapshot));
+    assert_eq!(read(directory.path()).expect("usable"), Some(snapshot));
+}
+
 fn store_with_secret() -> Arc<Store> {
     let store = Store::new(Metrics::default());
     store.keep_envs(true);
