@@ -6,6 +6,7 @@ use std::io;
 use koord_runtime::error_chain::Chain;
 
 use crate::flags::Config;
+use crate::qos::read_policy;
 use crate::registration::{DirectoryError, FoundFile, read_directory};
 use crate::trust::Trust;
 
@@ -33,7 +34,7 @@ impl Report {
     }
 }
 
-/// Checks the registration files; the flags are checked already.
+/// Checks the registration files and the node policy; the flags are checked already.
 pub fn validate(config: &Config, trust: &Trust) -> Report {
     let mut report = Report { notes: vec!["command line".to_owned()], mistakes: Vec::new() };
     let directory = config.hook_config_dir.display();
@@ -60,6 +61,13 @@ pub fn validate(config: &Config, trust: &Trust) -> Report {
         }
         Err(error) => report.mistakes.push(Chain(&error).to_string()),
     }
+    if let Some(file) = &config.qos.node_policy {
+        match read_policy(file, trust) {
+            Ok(Some(_policy)) => report.notes.push(format!("{}: node policy", file.display())),
+            Ok(None) => report.notes.push(format!("{}: missing, the defaults hold", file.display())),
+            Err(error) => report.mistakes.extend(error.sentences()),
+        }
+    }
     report
 }
 
@@ -73,8 +81,29 @@ mod tests {
 
     fn check(directory: &Path) -> Report {
         let argument = format!("--hook-config-dir={}", directory.display());
-        let Ok(Command::Serve(config)) = command([argument.into()]) else { panic!("flags are refused") };
+        let Ok(Command::Serve(config)) = command([argument.into(), "--node-policy=".into()]) else { panic!("flags are refused") };
         validate(&config, &Trust::of_this_process())
+    }
+
+    #[test]
+    fn all_mistakes_of_a_policy_are_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let policy = folder.path().join("policy.yaml");
+        let check = || {
+            let flags = [
+                format!("--hook-config-dir={}", folder.path().join("none").display()),
+                format!("--node-policy={}", policy.display()),
+            ];
+            let Ok(Command::Serve(config)) = command(flags.map(Into::into)) else {
+                panic!("flags are refused")
+            };
+            validate(&config, &Trust::of_this_process())
+        };
+        assert_eq!(check().notes[2], format!("{}: missing, the defaults hold", policy.display()));
+        fs::write(&policy, "cpuBurstStrategy:\n  cpuBurstPercent: 0\n").expect("written");
+        assert_eq!(check().mistakes, Vec::<String>::new());
+        fs::write(&policy, "cpuBurstStrategy:\n  cpuBurstPercent: -1\n  colour: red\n").expect("written");
+        assert_eq!(check().mistakes.len(), 2, "{:?}", check().mistakes);
     }
 
     #[test]
