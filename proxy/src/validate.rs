@@ -81,7 +81,9 @@ mod tests {
 
     fn check(directory: &Path) -> Report {
         let argument = format!("--hook-config-dir={}", directory.display());
-        let Ok(Command::Serve(config)) = command([argument.into(), "--node-policy=".into()]) else { panic!("flags are refused") };
+        let Ok(Command::Serve(config)) = command([argument.into(), "--node-policy=".into()]) else {
+            panic!("flags are refused")
+        };
         validate(&config, &Trust::of_this_process())
     }
 

@@ -10,8 +10,9 @@ use prost::Message;
 
 use crate::hook_type::HookType;
 use crate::merge::{
-    CgroupParentFault, Ignored, ServerOptions, UpdateScope, ignored_cgroup_parent, merge_annotations,
-    merge_cgroup_parent, merge_labels, merge_resources, overlay_request, owned_map, owned_resources,
+    CgroupParentFault, Ignored, ResourceMerge, ServerOptions, UpdateScope, ignored_cgroup_parent,
+    merge_annotations, merge_cgroup_parent, merge_labels, merge_resources, overlay_request, owned_map,
+    owned_resources,
 };
 use crate::method::CriMethod;
 use crate::patch::set_text;
@@ -592,8 +593,11 @@ fn merge_container(
         &container.original_cgroup_parent,
         ignored,
     );
-    if !answer.container_envs.is_empty() {
-        record.envs = answer.container_envs.into();
+    match options.resource_merge {
+        _ if answer.container_envs.is_empty() => {}
+        ResourceMerge::Koordinator => record.envs = answer.container_envs.into(),
+        // An answer that is partial must not take away what it does not name.
+        ResourceMerge::Overlay => record.envs.extend(answer.container_envs),
     }
 }
 

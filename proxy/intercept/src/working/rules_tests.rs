@@ -80,6 +80,35 @@ fn a_created_container_gets_what_rules_say() {
 }
 
 #[test]
+fn a_partial_answer_keeps_the_environment_it_does_not_name() {
+    let message = v1::CreateContainerRequest {
+        config: Some(v1::ContainerConfig {
+            envs: vec![v1::KeyValue { key: "PATH".into(), value: "/bin".into() }],
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+    .encode_to_vec();
+    for (resource_merge, names) in
+        [(ResourceMerge::Overlay, vec!["GREETING", "PATH"]), (ResourceMerge::Koordinator, vec!["GREETING"])]
+    {
+        let mut working = Working::from_request(CriMethod::CreateContainer, &message, known()).unwrap();
+        let stage = working.stages()[0];
+        let answer = ContainerResourceHookResponse {
+            container_envs: [("GREETING".into(), "hello".into())].into(),
+            ..Default::default()
+        };
+        let options = ServerOptions { resource_merge, ..Default::default() };
+        working.merge(stage, HookAnswer::Container(answer), options).unwrap();
+        let sent = working.patch(&message).unwrap().unwrap();
+        let config = v1::CreateContainerRequest::decode(sent.as_slice()).unwrap().config.unwrap();
+        let mut sent: Vec<&str> = config.envs.iter().map(|env| env.key.as_str()).collect();
+        sent.sort_unstable();
+        assert_eq!(sent, names, "{resource_merge:?}");
+    }
+}
+
+#[test]
 fn a_patch_that_agrees_with_the_request_changes_no_byte() {
     let message = create(asked());
     let mut working = Working::from_request(CriMethod::CreateContainer, &message, known()).unwrap();
