@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use koord_admin::Mode;
 use koord_cgroup::driver::{CgroupDriver, RuntimeName};
@@ -20,6 +21,10 @@ use super::ledger::{Entry, KUBELET, Level, Problem};
 use super::{Qos, asked};
 
 const BURST: &str = "cpu.cfs_burst_us";
+
+/// How long a call waits for writes into cgroups. The kernel may reclaim memory before it takes a limit; the
+/// kubelet must not be kept waiting for that.
+const WRITE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Which fields of a plan are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -330,9 +335,10 @@ impl Qos {
             qos.write_pod(&pod, &mut level, mode);
             level
         };
-        match self.async_runtime.spawn_blocking(work).await {
-            Ok(level) => *draft.level_mut() = level,
-            Err(error) => tracing::error!(%error, "writing a pod's cgroup ended in a panic"),
+        match tokio::time::timeout(WRITE_LIMIT, self.async_runtime.spawn_blocking(work)).await {
+            Ok(Ok(level)) => *draft.level_mut() = level,
+            Ok(Err(error)) => tracing::error!(%error, "writing a pod's cgroup ended in a panic"),
+            Err(_elapsed) => tracing::error!("writing a pod's cgroup takes too long, its call goes on"),
         }
     }
 
@@ -555,8 +561,10 @@ impl Qos {
     }
 
     async fn blocking(&self, work: impl FnOnce() + Send + 'static) {
-        if let Err(error) = self.async_runtime.spawn_blocking(work).await {
-            tracing::error!(%error, "writing a cgroup ended in a panic");
+        match tokio::time::timeout(WRITE_LIMIT, self.async_runtime.spawn_blocking(work)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "writing a cgroup ended in a panic"),
+            Err(_elapsed) => tracing::error!("writing a cgroup takes too long, its call goes on"),
         }
     }
 }
