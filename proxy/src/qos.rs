@@ -13,6 +13,7 @@ mod apply;
 pub mod carry;
 pub mod draft;
 pub mod ledger;
+mod machine;
 mod node;
 mod policy;
 mod probe;
@@ -23,7 +24,7 @@ mod view;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use koord_admin::Mode;
@@ -46,11 +47,15 @@ use acts::Acts;
 use carry::Carried;
 use draft::Draft;
 use ledger::Ledger;
+use machine::Machine;
 use node::{Fixed, LastPools, Node, OwnCpus};
 
 pub use node::Fixed as FixedNode;
 pub use policy::{NodePolicy, PolicyError, read as read_policy};
 pub use probe::{MachineRoots, TreeOptions};
+
+/// How long what was seen of devices and disks is good for.
+const MACHINE_AGE: Duration = Duration::from_secs(10);
 
 /// How long the runtime may take to tell its cgroup driver.
 const DRIVER_LIMIT: Duration = Duration::from_secs(2);
@@ -85,6 +90,8 @@ struct State {
     policy: NodePolicy,
     pools: LastPools,
     own_cpus: OwnCpus,
+    machine: Machine,
+    machine_read: Option<Instant>,
 }
 
 /// Asks rules and carries their wishes out.
@@ -140,7 +147,13 @@ impl Qos {
             parts;
         policy.refresh(SystemTime::now());
         observer.mode(mode);
-        let mut state = State { policy, pools: LastPools::default(), own_cpus: own_cpus(&store) };
+        let mut state = State {
+            policy,
+            pools: LastPools::default(),
+            own_cpus: own_cpus(&store),
+            machine: Machine::default(),
+            machine_read: None,
+        };
         let acts = Acts::new(&fixed.machine);
         let node = make_node(&fixed, &executor, &acts, &mut state);
         Self {
@@ -330,7 +343,9 @@ impl Qos {
         let before = self.node.load();
         let pools_changed = before.view.pools != node.view.pools
             || before.view.kubelet_cpu_policy != node.view.kubelet_cpu_policy
-            || before.view.kernel != node.view.kernel;
+            || before.view.kernel != node.view.kernel
+            || before.view.disks != node.view.disks
+            || before.view.devices != node.view.devices;
         drop(before);
         let changed = policy_changed || pods_changed || pools_changed;
         if changed {
@@ -345,7 +360,11 @@ fn make_node(fixed: &Fixed, executor: &Executor, acts: &Acts, state: &mut State)
     let kubelet = fixed.kubelet_state();
     let mut kernel = probe::kernel(executor, &fixed.machine);
     acts.complete(&mut kernel, executor, &fixed.machine);
-    fixed.node(slo, kernel, kubelet.as_ref(), &state.own_cpus, &mut state.pools)
+    if state.machine_read.is_none_or(|read| read.elapsed() >= MACHINE_AGE) {
+        state.machine = Machine::read(&fixed.machine);
+        state.machine_read = Some(Instant::now());
+    }
+    fixed.node(slo, kernel, &state.machine, kubelet.as_ref(), &state.own_cpus, &mut state.pools)
 }
 
 /// CPUs that pods have of their own, and the pods whose CPUs are not the kubelet's to give.

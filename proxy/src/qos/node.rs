@@ -10,6 +10,7 @@ use koord_topology::kubelet::CpuManagerState;
 use koord_topology::model::Topology;
 use koord_topology::pools::{self, PodCpus, PoolInput, SharePool};
 
+use super::machine::Machine;
 use super::probe::MachineRoots;
 
 /// Everything about the node at one moment.
@@ -57,16 +58,20 @@ impl Fixed {
     }
 
     /// Puts a node together.
-    pub fn node(
+    pub(super) fn node(
         &self,
         slo: EffectiveNodeSlo,
         kernel: KernelView,
+        machine: &Machine,
         kubelet: Option<&CpuManagerState>,
         pods: &OwnCpus,
         last: &mut LastPools,
     ) -> Node {
         let mut view = NodeView::new(slo, self.gates, kernel);
         view.options = self.options.clone();
+        view.devices = machine.devices.clone();
+        view.disks = machine.disks.clone();
+        view.allocatable_memory = machine.memory;
         view.kubelet_cpu_policy = Some(match kubelet {
             Some(state) if state.is_static() => KubeletCpuPolicy::Static,
             _ => KubeletCpuPolicy::None,

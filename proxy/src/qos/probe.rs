@@ -78,6 +78,8 @@ pub struct MachineRoots {
     pub proc_root: PathBuf,
     /// Usually `/sys`.
     pub sys_root: PathBuf,
+    /// Usually `/dev`.
+    pub dev_root: PathBuf,
     /// The program that systemd is spoken to with, usually `systemctl`.
     pub systemctl: PathBuf,
 }
@@ -87,6 +89,7 @@ impl Default for MachineRoots {
         Self {
             proc_root: PathBuf::from("/proc"),
             sys_root: PathBuf::from("/sys"),
+            dev_root: PathBuf::from("/dev"),
             systemctl: PathBuf::from("systemctl"),
         }
     }

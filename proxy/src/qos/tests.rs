@@ -70,6 +70,7 @@ impl Bed {
         let cpus = (0..4).map(|id| Cpu { id, core: id / 2, socket: 0, node: 0, cache: None });
         let fixed = FixedNode {
             machine: MachineRoots {
+                dev_root: root.path().join("dev"),
                 proc_root: root.path().join("proc"),
                 sys_root: root.path().join("sys"),
                 systemctl: root.path().join("systemctl"),
