@@ -15,7 +15,7 @@ use super::probe::MachineRoots;
 
 /// Everything about the node at one moment.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub(super) struct Node {
     /// What rules see.
     pub view: NodeView,
     /// All CPUs that are on.
@@ -42,7 +42,7 @@ pub(super) type OwnCpus = Vec<(String, PodCpus)>;
 
 /// The pools in force, kept for the time when no CPU is left.
 #[derive(Debug, Clone, Default)]
-pub struct LastPools(Option<pools::SharePools>);
+pub(super) struct LastPools(Option<pools::SharePools>);
 
 impl Fixed {
     /// The state the kubelet's CPU manager has saved; `None` when there is none or it cannot be read.
