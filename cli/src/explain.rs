@@ -9,7 +9,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::output::style::Tone;
 use crate::output::table::Table;
 use crate::output::wrap::lines;
-use crate::output::{or_dash, printable, reason};
+use crate::output::{or_dash, printable, reason, value};
 use crate::surroundings::Session;
 
 /// Characters of an id that are shown in a narrow table, as `crictl` shows them.
@@ -178,12 +178,12 @@ fn level_text(
     for field in fields {
         let mut row = vec![
             (&field.field).into(),
-            or_dash(field.asked.as_deref()).into(),
-            or_dash(field.sent.as_deref()).into(),
-            or_dash(field.found.as_deref()).into(),
+            value(field.asked.as_deref()).into(),
+            value(field.sent.as_deref()).into(),
+            value(field.found.as_deref()).into(),
         ];
         if has_wishes {
-            row.push(or_dash(field.wished.as_deref()).into());
+            row.push(value(field.wished.as_deref()).into());
         }
         row.push(or_dash(Some(&field.owner)).into());
         row.push(reason(&field.owner, &field.reason).into());

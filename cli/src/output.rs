@@ -47,6 +47,15 @@ pub fn or_dash(value: Option<&str>) -> &str {
     value.filter(|text| !text.is_empty()).unwrap_or("-")
 }
 
+/// How a value of a field is shown: an empty one, such as a CPU set that was cleared, is not a missing one.
+pub fn value(value: Option<&str>) -> &str {
+    match value {
+        None => "-",
+        Some("") => "\"\"",
+        Some(text) => text,
+    }
+}
+
 /// A reason without the name of its owner in front, which stands in a column of its own.
 pub fn reason<'a>(owner: &str, reason: &'a str) -> &'a str {
     match reason.strip_prefix(owner).and_then(|rest| rest.strip_prefix(": ")) {
@@ -72,6 +81,7 @@ mod tests {
     #[test]
     fn missing_values_and_numbers() {
         assert_eq!([or_dash(None), or_dash(Some("")), or_dash(Some("0"))], ["-", "-", "0"]);
+        assert_eq!([value(None), value(Some("")), value(Some("0"))], ["-", "\"\"", "0"]);
         assert_eq!(counted(0, "pod", "pods"), "0 pods");
         assert_eq!(counted(1, "pod", "pods"), "1 pod");
     }
