@@ -22,7 +22,7 @@ mod restore;
 mod view;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -114,6 +114,8 @@ pub struct Qos {
     last_reconcile: Mutex<Option<SystemTime>>,
     /// The formula between shares and weights of the last round.
     formula: Mutex<Option<Conversion>>,
+    /// The next round looks at running containers for that formula first.
+    learns: AtomicBool,
     conflicts: std::sync::atomic::AtomicU64,
     acts: Acts,
 }
@@ -173,6 +175,7 @@ impl Qos {
             dirty: Mutex::default(),
             last_reconcile: Mutex::default(),
             formula: Mutex::default(),
+            learns: AtomicBool::new(false),
             conflicts: std::sync::atomic::AtomicU64::new(0),
             acts,
         }
@@ -195,6 +198,10 @@ impl Qos {
     /// Goes to another mode. Values that were set stay until [`Qos::restore`] puts them back.
     pub fn set_mode(&self, mode: Mode) {
         let before = self.mode();
+        if before != mode {
+            // Containers that were started meanwhile are as the runtime made them.
+            self.learns.store(true, Ordering::Relaxed);
+        }
         self.mode.store(to_number(mode), Ordering::Relaxed);
         if before != mode {
             tracing::info!(%before, %mode, "mode of rules and hooks");

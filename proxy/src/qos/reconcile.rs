@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use koord_admin::Mode;
@@ -100,6 +101,9 @@ impl Qos {
         let mode = self.mode();
         if mode == Mode::Off {
             return;
+        }
+        if self.learns.swap(false, Ordering::Relaxed) {
+            self.learn_from_running();
         }
         let formula_changed = {
             let formula = Some(self.executor().conversion());
