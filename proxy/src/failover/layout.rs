@@ -38,17 +38,7 @@ fn below(root: &Path, path: &str) -> PathBuf {
 /// The full path of a systemd slice: `a-b-c.slice` is `/a.slice/a-b.slice/a-b-c.slice`. Anything else is
 /// returned as it is.
 pub fn expand_slice(name: &str) -> String {
-    let Some(stem) = name.strip_suffix(".slice") else { return name.to_owned() };
-    if stem.contains('/') || stem.is_empty() || stem.split('-').any(str::is_empty) {
-        return name.to_owned();
-    }
-    let mut path = String::new();
-    for (end, _) in stem.match_indices('-').chain(std::iter::once((stem.len(), ""))) {
-        path.push('/');
-        path.push_str(&stem[..end]);
-        path.push_str(".slice");
-    }
-    path
+    koord_cgroup::path::expand_slice(name).map_or_else(|_no_slice| name.to_owned(), |path| format!("/{path}"))
 }
 
 #[cfg(test)]
