@@ -43,6 +43,12 @@ const PACKAGES: &[Package] = &[
         package: "runtime.v1alpha2",
         rust_file: "runtime_v1alpha2.rs",
     },
+    Package {
+        crate_folder: "api/usage",
+        proto: "koord/usage/v1/usage.proto",
+        package: "koord.usage.v1",
+        rust_file: "usage_v1.rs",
+    },
 ];
 
 /// What to do with freshly generated code.
