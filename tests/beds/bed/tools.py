@@ -21,6 +21,7 @@ from .layout import BEDS, BedError, cache_folder, run
 
 CARGO_PACKAGES = {"cargo-deny": "0.20.2", "cargo-fuzz": "0.13.2"}
 KUBELETS = {"1.37": "v1.37.2", "1.34": "v1.34.4"}
+KUBE_APISERVER = "v1.37.2"
 UNUSED_SETS_ARE_KEPT_SECONDS = 30 * 24 * 3600
 
 
@@ -102,10 +103,25 @@ def _build_cni(out):
 def _kubelet_builder(minor):
     def build(out):
         version = KUBELETS[minor]
-        stamp = f"-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/client-go/pkg/version.gitVersion={version}"
+        stamp = _kubernetes_stamp(version)
         _go(f"kubelet-{minor}", "build", "-trimpath", "-ldflags", stamp, "-o", str(out / "kubelet"), "k8s.io/kubernetes/cmd/kubelet")
 
     return build
+
+
+def _kubernetes_stamp(version):
+    return f"-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/client-go/pkg/version.gitVersion={version}"
+
+
+def _build_control_plane(out):
+    # One call: both share most of their packages.
+    programs = [f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-apiserver", "kubectl")]
+    _go("controlplane", "build", "-trimpath", "-ldflags", _kubernetes_stamp(KUBE_APISERVER), "-o", f"{out}/", *programs)
+
+
+def _build_etcd(out):
+    # Unpacked and not installed: an installed one would be started by systemd. 3.4 is what Debian 12 has.
+    _unpack_debian(out, ["etcd-server"])
 
 
 def _build_stand_in(out):
@@ -161,6 +177,8 @@ def all_sets():
         ToolSet("kubelet-1.37", _kubelet_builder("1.37"), _module("kubelet-1.37"), "1"),
         ToolSet("kubelet-1.34", _kubelet_builder("1.34"), _module("kubelet-1.34"), "1"),
         ToolSet("kernel", _build_kernel, (), "1"),
+        ToolSet("etcd", _build_etcd, (), "1"),
+        ToolSet("controlplane", _build_control_plane, _module("controlplane"), "1"),
     ]
     sets += [ToolSet(name, _cargo_builder(name, version), (), version) for name, version in CARGO_PACKAGES.items()]
     return {each.name: each for each in sets}

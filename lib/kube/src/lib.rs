@@ -1,0 +1,1 @@
+//! The API server of Kubernetes, as the product's programs use it.
