@@ -1,8 +1,10 @@
-//! A small HTTP/1.1 server for operators: health, metrics, introspection.
+//! A small HTTP server for operators: health, metrics, introspection, and gRPC services beside them.
 //!
 //! The program gives it a table of routes. It listens on a unix socket of mode 0600 and, if asked to,
-//! on a TCP address with another table.
+//! on a TCP address with another table. HTTP/1.1 and, with prior knowledge as gRPC has it, HTTP/2 are spoken on the
+//! same socket.
 
+mod preface;
 #[cfg(test)]
 mod tests;
 
@@ -15,11 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use preface::Protocol;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpSocket;
 use tokio::sync::Semaphore;
@@ -40,6 +43,25 @@ pub type Call = Request<Bytes>;
 
 type Handler = Arc<dyn Fn(Call) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
 
+/// A request with its body still to come.
+pub type StreamedCall = Request<Incoming>;
+
+/// What goes wrong while a body is sent.
+#[derive(Debug, thiserror::Error)]
+#[error("the rest of the answer cannot be had")]
+pub struct BodyError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
+
+/// Answer of a service, trailers included.
+pub type StreamedAnswer = Response<UnsyncBoxBody<Bytes, BodyError>>;
+
+type Service =
+    Arc<dyn Fn(StreamedCall) -> Pin<Box<dyn Future<Output = StreamedAnswer> + Send>> + Send + Sync>;
+
+/// Among the extensions of a [`StreamedCall`]: cancelled when the server ends. An answer without an end of its own ends
+/// then.
+#[derive(Debug, Clone)]
+pub struct Closing(pub CancellationToken);
+
 /// The largest request body, in bytes.
 const LARGEST_BODY: usize = 64 * 1024;
 
@@ -49,10 +71,17 @@ const MOST_CONNECTIONS: usize = 64;
 /// A client that sends nothing for this long is dropped.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Table of routes: exact paths only.
+/// Calls at a time on one connection.
+const MOST_CALLS: u32 = 16;
+
+/// Octets of an answer that wait for a client that does not read. What is beyond waits at its source.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// Table of routes: exact paths, and gRPC services by name.
 #[derive(Clone, Default)]
 pub struct Routes {
     routes: Vec<(Method, &'static str, Handler)>,
+    services: Vec<(&'static str, Service)>,
 }
 
 impl std::fmt::Debug for Routes {
@@ -99,7 +128,34 @@ impl Routes {
         })
     }
 
-    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Answer {
+    /// Adds a gRPC service by its full name, such as `package.Service`. It gets the calls of all its methods that come
+    /// over HTTP/2.
+    #[must_use]
+    pub fn service<F, Fut>(mut self, name: &'static str, handler: F) -> Routes
+    where
+        F: Fn(StreamedCall) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = StreamedAnswer> + Send + 'static,
+    {
+        self.services.push((name, Arc::new(move |call| Box::pin(handler(call)))));
+        self
+    }
+
+    fn service_of(&self, path: &str) -> Option<&Service> {
+        let (name, _method) = path.strip_prefix('/')?.split_once('/')?;
+        self.services.iter().find(|(service, _)| *service == name).map(|(_, handler)| handler)
+    }
+
+    async fn serve(self: Arc<Self>, mut request: StreamedCall, closing: Closing) -> StreamedAnswer {
+        if request.version() == Version::HTTP_2
+            && let Some(service) = self.service_of(request.uri().path())
+        {
+            request.extensions_mut().insert(closing);
+            return service(request).await;
+        }
+        self.answer(request).await.map(|body| body.map_err(|never| match never {}).boxed_unsync())
+    }
+
+    async fn answer(&self, request: StreamedCall) -> Answer {
         let path = request.uri().path();
         let wanted = match *request.method() {
             Method::HEAD => Method::GET,
@@ -133,6 +189,9 @@ impl Routes {
         let mut overview = String::from("no such path; there is:\n");
         for (method, path, _) in &self.routes {
             overview.push_str(&format!("{method} {path}\n"));
+        }
+        for (name, _) in &self.services {
+            overview.push_str(&format!("gRPC {name}\n"));
         }
         overview
     }
@@ -259,7 +318,8 @@ where
                         continue;
                     }
                 };
-                let serving = serve_connection(stream, Arc::clone(&routes), token.clone());
+                let serving =
+                    serve_connection(stream, Arc::clone(&routes), token.clone(), connections.clone());
                 let _detached = connections.spawn_once("admin-connection", async move {
                     serving.await;
                     drop(permit);
@@ -270,28 +330,88 @@ where
     })
 }
 
-async fn serve_connection<S>(stream: S, routes: Arc<Routes>, token: CancellationToken)
+async fn serve_connection<S>(stream: S, routes: Arc<Routes>, token: CancellationToken, supervisor: Supervisor)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = hyper::service::service_fn(move |request| {
-        let routes = Arc::clone(&routes);
-        async move { Ok::<_, Infallible>(routes.serve(request).await) }
+    let service = hyper::service::service_fn({
+        let (routes, token) = (Arc::clone(&routes), token.clone());
+        move |request| {
+            let (routes, closing) = (Arc::clone(&routes), Closing(token.clone()));
+            async move { Ok::<_, Infallible>(routes.serve(request, closing).await) }
+        }
     });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .half_close(true)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let result = tokio::select! {
-        result = &mut connection => result,
-        () = token.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let result = if routes.services.is_empty() {
+        let connection = http1().serve_connection(TokioIo::new(stream), service);
+        until_cancelled(connection, &token, |connection| connection.graceful_shutdown()).await
+    } else {
+        let found = tokio::select! {
+            () = token.cancelled() => return,
+            found = tokio::time::timeout(HEADER_TIMEOUT, preface::find(stream)) => found,
+        };
+        match found {
+            Ok(Ok((Protocol::Http1, stream))) => {
+                let connection = http1().serve_connection(TokioIo::new(stream), service);
+                until_cancelled(connection, &token, |connection| connection.graceful_shutdown()).await
+            }
+            Ok(Ok((Protocol::Http2, stream))) => {
+                let mut builder = hyper::server::conn::http2::Builder::new(Calls(supervisor));
+                builder
+                    .timer(TokioTimer::new())
+                    .max_concurrent_streams(MOST_CALLS)
+                    .max_send_buf_size(SEND_BUFFER);
+                let connection = builder.serve_connection(TokioIo::new(stream), service);
+                until_cancelled(connection, &token, |connection| connection.graceful_shutdown()).await
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(error = %error, "admin connection ended before its first request");
+                return;
+            }
+            Err(_elapsed) => {
+                tracing::debug!("admin connection without a request");
+                return;
+            }
         }
     };
     if let Err(error) = result {
         tracing::debug!(error = %crate::error_chain::Chain(&error), "admin connection ended early");
+    }
+}
+
+fn http1() -> hyper::server::conn::http1::Builder {
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).half_close(true);
+    builder
+}
+
+/// Waits for a connection to end; once `token` is cancelled, it is told to.
+async fn until_cancelled<C: Future>(
+    connection: C,
+    token: &CancellationToken,
+    end: impl FnOnce(Pin<&mut C>),
+) -> C::Output {
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        result = &mut connection => result,
+        () = token.cancelled() => {
+            end(connection.as_mut());
+            connection.await
+        }
+    }
+}
+
+/// Runs the calls of a connection with several at a time.
+#[derive(Debug, Clone)]
+struct Calls(Supervisor);
+
+impl<F> hyper::rt::Executor<F> for Calls
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, call: F) {
+        let _detached = self.0.spawn_once("admin-call", async move {
+            call.await;
+            Ok(())
+        });
     }
 }

@@ -94,3 +94,83 @@ async fn serves_on_tcp() {
     let error = serve_tcp(&supervisor, taken, routes()).expect_err("in use by a stranger");
     assert_eq!(error.to_string(), format!("cannot listen on {taken}"));
 }
+
+/// A service whose answer has one piece, and ends only when the server does; its trailers tell that it ended well.
+fn with_service() -> Routes {
+    routes().service("test.Service", |call: StreamedCall| async move {
+        let Some(Closing(token)) = call.extensions().get::<Closing>().cloned() else {
+            return Response::new(Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync());
+        };
+        let path = Bytes::from(call.uri().path().to_owned());
+        let pieces = futures_util::stream::unfold(0, move |step| {
+            let (token, path) = (token.clone(), path.clone());
+            async move {
+                match step {
+                    0 => Some((Ok::<_, BodyError>(hyper::body::Frame::data(path)), 1)),
+                    1 => {
+                        token.cancelled().await;
+                        let trailers = http::HeaderMap::from_iter([(
+                            http::HeaderName::from_static("grpc-status"),
+                            HeaderValue::from_static("14"),
+                        )]);
+                        Some((Ok(hyper::body::Frame::trailers(trailers)), 2))
+                    }
+                    _ => None,
+                }
+            }
+        });
+        Response::new(http_body_util::StreamBody::new(pieces).boxed_unsync())
+    })
+}
+
+#[tokio::test]
+async fn services_are_called_over_http2_on_the_same_socket() {
+    let supervisor = Supervisor::new(tokio::runtime::Handle::current());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("admin.sock");
+    let (handle, _file) = serve_unix(&supervisor, &path, Occupied::Refuse, with_service()).expect("bound");
+    let connect = || async { tokio::net::UnixStream::connect(&path).await.expect("connected") };
+
+    let answer = exchange(connect().await, &request("GET", "/healthz", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
+    // Without HTTP/2 there are no trailers, so the service is not there.
+    let answer = exchange(connect().await, &request("POST", "/test.Service/Watch", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains("gRPC test.Service\n"), "{answer}");
+
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(Calls(supervisor.clone()), TokioIo::new(connect().await))
+            .await
+            .expect("a connection");
+    let client = supervisor.spawn_once("client", async move { Ok(connection.await?) });
+    let call = |path: &str| {
+        Request::post(format!("http://localhost{path}")).body(Full::new(Bytes::new())).expect("a request")
+    };
+    let answer = sender.send_request(call("/nothing")).await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    let mut answer = sender.send_request(call("/test.Service/Watch")).await.expect("an answer");
+    let first = answer.body_mut().frame().await.expect("a frame").expect("no error");
+    assert_eq!(first.into_data().expect("data"), "/test.Service/Watch");
+    // Whoever ends the server ends the stream, in order.
+    handle.cancel();
+    let last = answer.body_mut().frame().await.expect("a frame").expect("no error");
+    assert_eq!(last.into_trailers().expect("trailers")["grpc-status"], "14");
+    assert!(answer.body_mut().frame().await.is_none());
+    drop((sender, client));
+    assert_eq!(supervisor.shut_down(Duration::from_secs(5)).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_sends_nothing_is_dropped() {
+    let supervisor = Supervisor::new(tokio::runtime::Handle::current());
+    let (mut client, server) = tokio::io::duplex(64);
+    let token = CancellationToken::new();
+    let serving = serve_connection(server, Arc::new(with_service()), token, supervisor);
+    let reading = async {
+        client.write_all(b"PRI").await.expect("written");
+        let mut octets = Vec::new();
+        client.read_to_end(&mut octets).await.expect("read");
+        octets
+    };
+    let ((), octets) = tokio::join!(serving, reading);
+    assert_eq!(octets, b"");
+}
