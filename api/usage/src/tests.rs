@@ -12,18 +12,16 @@ fn field_numbers_are_frozen() {
         tick: 1000,
         series: vec![Series {
             number: 7,
-            kind: "node_cpu_usage".to_owned(),
+            kind: 1,
             object: Some(Object { object: Some(Kind::Node(Node {})) }),
-            labels: [("a".to_owned(), "b".to_owned())].into(),
         }],
         forgotten: vec![3],
         numbers: vec![7],
         values: vec![0.5],
         is_backfill: true,
     };
-    let mut expected = vec![0x08, 0xe8, 0x07, 0x12, 0x1e, 0x08, 0x07, 0x12, 0x0e];
-    expected.extend(b"node_cpu_usage");
-    expected.extend([0x1a, 0x02, 0x0a, 0x00, 0x22, 0x06, 0x0a, 0x01, b'a', 0x12, 0x01, b'b']);
+    let mut expected = vec![0x08, 0xe8, 0x07];
+    expected.extend([0x12, 0x08, 0x08, 0x07, 0x10, 0x01, 0x1a, 0x02, 0x0a, 0x00]);
     expected.extend([0x1a, 0x01, 0x03, 0x22, 0x01, 0x07, 0x2a, 0x08]);
     expected.extend(0.5_f64.to_le_bytes());
     expected.extend([0x30, 0x01]);

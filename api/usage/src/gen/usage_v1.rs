@@ -52,8 +52,8 @@ pub struct Start {
     #[prost(string, tag = "1")]
     pub boot_id: ::prost::alloc::string::String,
     /// The clock of ticks when this was sent.
-    #[prost(int64, tag = "2")]
-    pub now_tick: i64,
+    #[prost(uint64, tag = "2")]
+    pub now_tick: u64,
     /// Time between two ticks, in milliseconds.
     #[prost(uint32, tag = "3")]
     pub interval_milliseconds: u32,
@@ -115,7 +115,7 @@ pub struct Container {
     #[prost(bool, tag = "4")]
     pub is_init: bool,
 }
-/// A pod is no more. Its series are forgotten by both sides.
+/// A pod is no more.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PodGone {
     /// UID of the pod.
@@ -126,8 +126,8 @@ pub struct PodGone {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Pass {
     /// Milliseconds of the clock that counts from the boot on, suspension included (CLOCK_BOOTTIME).
-    #[prost(int64, tag = "1")]
-    pub tick: i64,
+    #[prost(uint64, tag = "1")]
+    pub tick: u64,
     /// Series that this pass is the first of the stream to use, after those that it forgets.
     #[prost(message, repeated, tag = "2")]
     pub series: ::prost::alloc::vec::Vec<Series>,
@@ -145,29 +145,24 @@ pub struct Pass {
     pub is_backfill: bool,
 }
 /// A series of samples: what is measured of which object.
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Series {
-    /// Its number, unique in the stream.
+    /// Its number, unique in the stream while the series is used.
     #[prost(uint32, tag = "1")]
     pub number: u32,
-    /// What is measured, such as pod_cpu_usage. A client ignores series of kinds that it does not know.
-    #[prost(string, tag = "2")]
-    pub kind: ::prost::alloc::string::String,
+    /// What is measured, by the number of the kind; numbers keep their meaning from version to version. A client ignores
+    /// series of kinds that it does not know.
+    #[prost(uint32, tag = "2")]
+    pub kind: u32,
     /// Of which object. A client ignores series of objects that it does not know.
     #[prost(message, optional, tag = "3")]
     pub object: ::core::option::Option<Object>,
-    /// Labels of kinds that have more series for one object, such as psi_resource.
-    #[prost(btree_map = "string, string", tag = "4")]
-    pub labels: ::prost::alloc::collections::BTreeMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
 }
 /// What samples are about.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Object {
     /// Which object.
-    #[prost(oneof = "object::Object", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "object::Object", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub object: ::core::option::Option<object::Object>,
 }
 /// Nested message and enum types in `Object`.
@@ -181,9 +176,9 @@ pub mod object {
         /// A NUMA node, by its number.
         #[prost(uint32, tag = "2")]
         NumaNode(u32),
-        /// A series of the best-effort tier: real-limit, request, usage.
-        #[prost(string, tag = "3")]
-        Tier(::prost::alloc::string::String),
+        /// A figure of the best-effort tier.
+        #[prost(enumeration = "super::Tier", tag = "3")]
+        Tier(i32),
         /// A pod, by its UID.
         #[prost(string, tag = "4")]
         PodUid(::prost::alloc::string::String),
@@ -193,9 +188,15 @@ pub mod object {
         /// A program outside pods, by the name the node's policy gives it.
         #[prost(string, tag = "6")]
         HostApplication(::prost::alloc::string::String),
-        /// Anything else, by a name that the kind explains.
-        #[prost(string, tag = "7")]
-        Other(::prost::alloc::string::String),
+        /// A pod's part of a NUMA node.
+        #[prost(message, tag = "7")]
+        PodOnNumaNode(super::PodOnNumaNode),
+        /// A GPU, or somebody's part of it.
+        #[prost(message, tag = "8")]
+        Gpu(super::Gpu),
+        /// A group of the monitor of caches and memory bandwidth.
+        #[prost(message, tag = "9")]
+        Resctrl(super::ResctrlGroup),
     }
 }
 /// The node as a whole.
@@ -210,6 +211,52 @@ pub struct ContainerOfPod {
     /// Identifier of the container at the runtime, without the runtime's prefix.
     #[prost(string, tag = "2")]
     pub id: ::prost::alloc::string::String,
+}
+/// A pod's part of a NUMA node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PodOnNumaNode {
+    /// UID of the pod.
+    #[prost(string, tag = "1")]
+    pub pod_uid: ::prost::alloc::string::String,
+    /// Number of the NUMA node.
+    #[prost(uint32, tag = "2")]
+    pub numa_node: u32,
+}
+/// A GPU, or somebody's part of it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Gpu {
+    /// Minor number of the device.
+    #[prost(uint32, tag = "3")]
+    pub minor: u32,
+    /// UUID of the device.
+    #[prost(string, tag = "4")]
+    pub uuid: ::prost::alloc::string::String,
+    /// Whose part; without one, everybody's.
+    #[prost(oneof = "gpu::User", tags = "1, 2")]
+    pub user: ::core::option::Option<gpu::User>,
+}
+/// Nested message and enum types in `Gpu`.
+pub mod gpu {
+    /// Whose part; without one, everybody's.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum User {
+        /// Of the pod of this UID.
+        #[prost(string, tag = "1")]
+        PodUid(::prost::alloc::string::String),
+        /// Of the container of this identifier.
+        #[prost(string, tag = "2")]
+        ContainerId(::prost::alloc::string::String),
+    }
+}
+/// A group of the monitor of caches and memory bandwidth, in one cache domain.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResctrlGroup {
+    /// Name of the group: LSR, LS, BE.
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    /// Number of the level 3 cache.
+    #[prost(uint32, tag = "2")]
+    pub cache: u32,
 }
 /// The state of all collectors.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -231,16 +278,19 @@ pub struct CollectorState {
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
     /// Tick of its last success; absent if there was none.
-    #[prost(int64, optional, tag = "4")]
-    pub last_success_tick: ::core::option::Option<i64>,
+    #[prost(uint64, optional, tag = "4")]
+    pub last_success_tick: ::core::option::Option<u64>,
     /// How long its last pass took, in microseconds.
     #[prost(uint64, tag = "5")]
     pub duration_microseconds: u64,
-    /// Errors since the start.
+    /// Files that did not read as they should since the start.
     #[prost(uint64, tag = "6")]
     pub errors: u64,
+    /// The last of these errors, in words; empty without one.
+    #[prost(string, tag = "7")]
+    pub last_error: ::prost::alloc::string::String,
     /// Files it holds open.
-    #[prost(uint64, tag = "7")]
+    #[prost(uint64, tag = "8")]
     pub open_descriptors: u64,
 }
 /// Nested message and enum types in `CollectorState`.
@@ -310,7 +360,7 @@ pub struct Dropped {
 pub enum Part {
     /// Not sent; ignored by a server.
     Unspecified = 0,
-    /// The node, its NUMA nodes, the best-effort tier, the system.
+    /// The node, its NUMA nodes, devices and the best-effort tier, as measured.
     Node = 1,
     /// Pods.
     Pod = 2,
@@ -318,6 +368,8 @@ pub enum Part {
     Container = 3,
     /// Programs outside pods that the node's policy names.
     HostApplication = 4,
+    /// What belongs to no pod and no such program: the difference. Whoever subtracts by rules of its own does not ask for it.
+    System = 5,
 }
 impl Part {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -331,6 +383,7 @@ impl Part {
             Self::Pod => "PART_POD",
             Self::Container => "PART_CONTAINER",
             Self::HostApplication => "PART_HOST_APPLICATION",
+            Self::System => "PART_SYSTEM",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -341,6 +394,44 @@ impl Part {
             "PART_POD" => Some(Self::Pod),
             "PART_CONTAINER" => Some(Self::Container),
             "PART_HOST_APPLICATION" => Some(Self::HostApplication),
+            "PART_SYSTEM" => Some(Self::System),
+            _ => None,
+        }
+    }
+}
+/// Figures of the best-effort tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Tier {
+    /// Not sent.
+    Unspecified = 0,
+    /// What the tier may use.
+    RealLimit = 1,
+    /// What its pods ask for.
+    Request = 2,
+    /// What it used.
+    Usage = 3,
+}
+impl Tier {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "TIER_UNSPECIFIED",
+            Self::RealLimit => "TIER_REAL_LIMIT",
+            Self::Request => "TIER_REQUEST",
+            Self::Usage => "TIER_USAGE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TIER_UNSPECIFIED" => Some(Self::Unspecified),
+            "TIER_REAL_LIMIT" => Some(Self::RealLimit),
+            "TIER_REQUEST" => Some(Self::Request),
+            "TIER_USAGE" => Some(Self::Usage),
             _ => None,
         }
     }
