@@ -18,16 +18,15 @@ pub mod query;
 pub mod restore;
 pub mod selection;
 pub mod status;
-pub mod timestamp;
 
 use serde::{Deserialize, Serialize};
 
 pub use hooks::{HookCarrier, HookEntry, HookState, LibraryMode};
+pub use koord_extension::timestamp::Timestamp;
 pub use mode::{Mode, ModeChange, UnknownMode};
 pub use pods::{ContainerEntry, ContainerState, FieldEntry, PodEntry, Problem};
 pub use restore::{RestoreFailure, RestoreReport};
 pub use status::{Backend, CgroupStatus, Counts, NodeStatus, PolicyState, PolicyStatus, RuntimeStatus};
-pub use timestamp::Timestamp;
 
 /// Paths of the endpoints.
 pub mod path {

@@ -15,6 +15,15 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
+/// API group.
+pub const GROUP: &str = "slo.koordinator.sh";
+/// API version.
+pub const VERSION: &str = "v1alpha1";
+/// Kind.
+pub const KIND: &str = "NodeSLO";
+/// Name of the resource in paths.
+pub const PLURAL: &str = "nodeslos";
+
 pub use check::FieldError;
 pub use effective::{
     ClassBlkioQos, ClassCpuQos, ClassMemoryQos, ClassNetworkQos, ClassQos, ClassResctrlQos,

@@ -105,6 +105,12 @@ macro_rules! json_newtype {
         #[serde(transparent)]
         pub struct $name(pub $type);
 
+        impl $crate::json::shape::Described for $name {
+            fn shape() -> $crate::json::shape::Shape {
+                <$type as $crate::json::shape::Described>::shape()
+            }
+        }
+
         impl $crate::json::Fill for $name {
             fn fill<'de, D: ::serde::Deserializer<'de>>(
                 &mut self,

@@ -4,6 +4,8 @@
 //! leaves the default; an unknown key is passed over; a value of the wrong type is an error. Writers use the
 //! exact case and leave out what is empty.
 
+pub mod shape;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -145,6 +147,8 @@ fill_whole! {
     String, value => value.is_empty();
     serde_json::Value, value => value.is_null();
     crate::quantity::Quantity, _value => false;
+    crate::timestamp::Timestamp, _value => false;
+    crate::duration::GoDuration, _value => false;
 }
 
 /// Says nothing and so gives `None`, or fills what is there.
@@ -258,21 +262,35 @@ pub fn filled<'de, T: Fill, D: Deserializer<'de>>(deserializer: D) -> Result<T, 
     Ok(value)
 }
 
-/// Defines the type of a JSON object: its fields, their keys, reading and writing.
+/// Defines the type of a JSON object: its fields, their keys, reading, writing and description.
 ///
-/// A field marked `keep` is written even when it is empty. An attribute list may derive more.
+/// A field marked `keep` is written even when it is empty.
 #[macro_export]
 macro_rules! json_object {
     ($(
-        $(#[$meta:meta])*
+        $(#[doc = $doc:literal])*
         pub struct $name:ident {
-            $($(#[$field_meta:meta])* $field:ident: $type:ty = $key:literal $($keep:ident)?,)*
+            $($(#[doc = $field_doc:literal])* $field:ident: $type:ty = $key:literal $($keep:ident)?,)*
         }
     )*) => {$(
-        $(#[$meta])*
+        $(#[doc = $doc])*
         #[derive(Debug, Clone, PartialEq, Default)]
         pub struct $name {
-            $($(#[$field_meta])* pub $field: $type,)*
+            $($(#[doc = $field_doc])* pub $field: $type,)*
+        }
+
+        impl $crate::json::shape::Described for $name {
+            fn shape() -> $crate::json::shape::Shape {
+                let fields = vec![$(
+                    $crate::json::shape::FieldShape::of::<$type>($key, concat!($($field_doc,)*)),
+                )*];
+                let object = $crate::json::shape::ObjectShape::new(
+                    stringify!($name),
+                    concat!($($doc,)*),
+                    fields,
+                );
+                $crate::json::shape::Shape::Object(object)
+            }
         }
 
         impl $crate::json::Object for $name {
@@ -383,6 +401,12 @@ macro_rules! json_words {
         impl ::std::fmt::Display for $name {
             fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 formatter.write_str(self.as_str())
+            }
+        }
+
+        impl $crate::json::shape::Described for $name {
+            fn shape() -> $crate::json::shape::Shape {
+                $crate::json::shape::Shape::Words($name::WORDS)
             }
         }
 

@@ -6,7 +6,7 @@
 //!
 //! - [`keys`]: labels, annotations, resource names
 //! - [`qos`], [`priority`], [`legality`]: the two classes of a pod, and which go together
-//! - [`units`], [`quantity`], [`cpuset`]: numbers and sets
+//! - [`units`], [`quantity`], [`cpuset`], [`duration`], [`timestamp`]: numbers, sets and times
 //! - [`annotation`]: typed annotations
 //! - [`label`]: typed labels
 //! - [`translation`]: native resources to batch and mid ones, devices, former names
@@ -14,6 +14,7 @@
 
 pub mod annotation;
 pub mod cpuset;
+pub mod duration;
 pub mod gates;
 pub mod json;
 pub mod keys;
@@ -22,5 +23,6 @@ pub mod legality;
 pub mod priority;
 pub mod qos;
 pub mod quantity;
+pub mod timestamp;
 pub mod translation;
 pub mod units;

@@ -15,7 +15,6 @@
 
 pub mod admin;
 pub mod descriptors;
-pub mod duration;
 pub mod environment;
 pub mod error_chain;
 pub mod exit;
@@ -29,4 +28,5 @@ pub mod telemetry;
 pub mod unix_socket;
 pub mod yaml;
 
+pub use koord_extension::duration;
 pub use tokio_util::sync::CancellationToken;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use koord_extension::annotation::{Bandwidth, Block, CpuBurst, CpuBurstPolicy, CpuQos, MemoryQosValues};
+use koord_extension::json::shape::{Described, FieldShape, ObjectShape, Shape};
 use koord_extension::json::{self, Fill, FillSeed, Object};
 use koord_extension::qos::QosClass;
 use koord_extension::quantity::Quantity;
@@ -287,6 +288,16 @@ impl Object for MemoryQosStrategy {
 impl Fill for MemoryQosStrategy {
     fn fill<'de, D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
         json::fill_object(self, deserializer)
+    }
+}
+
+impl Described for MemoryQosStrategy {
+    fn shape() -> Shape {
+        let mut fields = vec![FieldShape::of::<Option<bool>>(ENABLE, "Whether it is on.")];
+        if let Shape::Object(values) = MemoryQosValues::shape() {
+            fields.extend(values.fields);
+        }
+        Shape::Object(ObjectShape::new("MemoryQosStrategy", "Memory QoS of a class.", fields))
     }
 }
 

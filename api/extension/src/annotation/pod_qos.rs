@@ -8,6 +8,7 @@ use serde::de::MapAccess;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{AnnotationError, json_annotation, json_newtype};
+use crate::json::shape::{Described, Shape};
 use crate::json::{self, Fill, FillSeed, Object};
 use crate::keys::annotation;
 use crate::quantity::{Quantity, QuantityError};
@@ -283,6 +284,12 @@ impl<'de> Deserialize<'de> for Bandwidth {
                 Quantity::parse(&text).map(Bandwidth::BitsPerSecond).map_err(serde::de::Error::custom)
             }
         }
+    }
+}
+
+impl Described for Bandwidth {
+    fn shape() -> Shape {
+        Shape::IntegerOrText
     }
 }
 

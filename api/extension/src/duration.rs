@@ -1,6 +1,54 @@
 //! Durations in Go's text form, the one operators of Kubernetes know: `300ms`, `1.5h`, `2h45m`.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A duration that JSON holds in Go's text form: `"5m0s"`. Not negative, at most 292 years.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GoDuration(pub Duration);
+
+impl GoDuration {
+    /// So many seconds.
+    pub const fn from_secs(seconds: u64) -> GoDuration {
+        GoDuration(Duration::from_secs(seconds))
+    }
+}
+
+impl From<Duration> for GoDuration {
+    fn from(duration: Duration) -> GoDuration {
+        GoDuration(duration)
+    }
+}
+
+impl fmt::Display for GoDuration {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(&format_go_duration(self.0))
+    }
+}
+
+impl FromStr for GoDuration {
+    type Err = ParseDurationError;
+
+    fn from_str(text: &str) -> Result<GoDuration, ParseDurationError> {
+        parse_go_duration(text).map(GoDuration)
+    }
+}
+
+impl Serialize for GoDuration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for GoDuration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<GoDuration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|error| serde::de::Error::custom(format!("duration {text:?}: {error}")))
+    }
+}
 
 /// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -215,6 +263,16 @@ mod tests {
         ] {
             assert_eq!(format_go_duration(Duration::from_nanos(nanoseconds)), text);
         }
+    }
+
+    #[test]
+    fn json_holds_the_text() {
+        let duration: GoDuration = serde_json::from_str(r#""5m""#).unwrap();
+        assert_eq!(duration, GoDuration::from_secs(300));
+        assert_eq!(serde_json::to_string(&duration).unwrap(), r#""5m0s""#);
+        let error = serde_json::from_str::<GoDuration>(r#""5 min""#).unwrap_err();
+        assert!(error.to_string().starts_with("duration \"5 min\": unknown unit \" min\""), "{error}");
+        assert!(serde_json::from_str::<GoDuration>("300").is_err());
     }
 
     proptest! {

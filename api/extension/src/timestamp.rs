@@ -12,7 +12,10 @@ const SECONDS_PER_DAY: u64 = 86_400;
 const LATEST: u64 = 253_402_300_799;
 
 /// A time in UTC to the second, in JSON as RFC 3339: `"2026-07-01T12:00:00Z"`. From the year 1970 to 9999.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// JSON is read in every form of RFC 3339 that Kubernetes accepts: with an offset, and with a fraction of a
+/// second, which is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
@@ -25,6 +28,11 @@ impl Timestamp {
     pub fn from_system_time(time: SystemTime) -> Timestamp {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Timestamp::from_unix_seconds(since.as_secs())
+    }
+
+    /// Reads any form of RFC 3339: with an offset from UTC, and with a fraction of a second, which is dropped.
+    pub fn from_rfc3339(text: &str) -> Result<Timestamp, NotATimestamp> {
+        lenient(text).ok_or_else(|| NotATimestamp(text.to_owned()))
     }
 
     /// Seconds since 1970-01-01T00:00:00Z.
@@ -97,6 +105,39 @@ fn parse(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_unix_seconds(days * SECONDS_PER_DAY + hour * 3_600 + minute * 60 + second))
 }
 
+fn lenient(text: &str) -> Option<Timestamp> {
+    let (local, east) = match text.strip_suffix('Z') {
+        Some(local) => (local, 0),
+        None => {
+            let (local, offset) = text.split_at_checked(text.len().checked_sub("+00:00".len())?)?;
+            (local, seconds_east(offset)?)
+        }
+    };
+    let whole = match local.split_once('.') {
+        Some((whole, fraction)) if !fraction.is_empty() && fraction.bytes().all(|c| c.is_ascii_digit()) => {
+            whole
+        }
+        Some(_) => return None,
+        None => local,
+    };
+    let time: Timestamp = format!("{whole}Z").parse().ok()?;
+    time.0.checked_add_signed(-east).map(Timestamp::from_unix_seconds)
+}
+
+/// An offset such as `+02:00`, in seconds.
+fn seconds_east(offset: &str) -> Option<i64> {
+    let (sign, offset) = match offset.strip_prefix('+') {
+        Some(offset) => (1, offset),
+        None => (-1, offset.strip_prefix('-')?),
+    };
+    let (hours, minutes) = offset.split_once(':')?;
+    let number = |text: &str| -> Option<i64> {
+        (text.len() == 2 && text.bytes().all(|c| c.is_ascii_digit())).then(|| text.parse().ok())?
+    };
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))
+}
+
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -105,7 +146,7 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        Timestamp::from_rfc3339(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
 }
 
@@ -157,6 +198,32 @@ mod tests {
             "99999999999999999999-01-01T00:00:00Z",
         ] {
             assert_eq!(text.parse::<Timestamp>(), Err(NotATimestamp(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn json_is_read_in_every_form_of_rfc_3339() {
+        for (text, seconds) in [
+            ("2026-07-01T12:00:00Z", 1_782_907_200),
+            ("2026-07-01T12:00:00.999999999Z", 1_782_907_200),
+            ("2026-07-01T14:00:00+02:00", 1_782_907_200),
+            ("2026-07-01T06:30:00.5-05:30", 1_782_907_200),
+            ("1970-01-01T00:00:00-00:01", 60),
+        ] {
+            assert_eq!(Timestamp::from_rfc3339(text), Ok(Timestamp(seconds)), "{text}");
+        }
+        for text in [
+            "2026-07-01T12:00:00",
+            "2026-07-01T12:00:00.Z",
+            "2026-07-01T12:00:00.5xZ",
+            "2026-07-01T12:00:00+24:00",
+            "2026-07-01T12:00:00+02:60",
+            "2026-07-01T12:00:00+2:000",
+            "1970-01-01T00:00:00+00:01",
+            "\u{e9}:00",
+            "",
+        ] {
+            assert_eq!(Timestamp::from_rfc3339(text), Err(NotATimestamp(text.to_owned())), "{text}");
         }
     }
 
