@@ -19,7 +19,7 @@ use prost::Message;
 use tokio::time::{Instant, sleep_until};
 
 use crate::failpoint::Failpoints;
-use crate::qos::ledger::{Entry, Level, Levels, Problem};
+use crate::qos::ledger::{Entry, Level, Levels, Problem, Text};
 use crate::state_directory::StateDirectory;
 use crate::store::{Snapshot, Store};
 
@@ -115,7 +115,7 @@ struct ProblemEntry {
 }
 
 fn level_entry(id: &str, level: &Level) -> LevelEntry {
-    let text = |value: &Option<Box<str>>| value.as_deref().map(str::to_owned);
+    let text = |value: &Option<Text>| value.as_deref().map(str::to_owned);
     let field = |entry: &Entry| FieldEntry {
         field: entry.field.to_string(),
         asked: text(&entry.asked),
@@ -138,7 +138,7 @@ fn level_entry(id: &str, level: &Level) -> LevelEntry {
 }
 
 fn levels(entries: Vec<LevelEntry>) -> BTreeMap<String, Arc<Level>> {
-    let text = |value: Option<String>| value.map(String::into_boxed_str);
+    let text = |value: Option<String>| value.map(Text::from);
     let field = |entry: FieldEntry| Entry {
         field: entry.field.into(),
         asked: text(entry.asked),

@@ -88,7 +88,7 @@ fn containers() -> impl Strategy<Value = (String, Arc<ContainerRecord>)> {
 }
 
 fn level_maps() -> impl Strategy<Value = BTreeMap<String, Arc<Level>>> {
-    let value = || proptest::option::of(".{0,6}".prop_map(String::into_boxed_str));
+    let value = || proptest::option::of(".{0,6}".prop_map(Text::from));
     let entry = (".{1,8}", value(), value(), value(), ".{0,8}", ".{0,8}", any::<bool>()).prop_map(
         |(field, asked, sent, wished, owner, reason, by_file)| Entry {
             field: field.into(),

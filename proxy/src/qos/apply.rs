@@ -218,7 +218,7 @@ impl Qos {
             }
             // A field that no request has named before can only be written.
             entry.by_file |= !known;
-            entry.owner = Cow::Borrowed(wish.rule.as_str());
+            entry.owner = wish.rule.as_str().into();
             if *entry.reason != *wish.reason {
                 entry.reason = wish.reason.as_str().into();
             }
@@ -236,7 +236,7 @@ impl Qos {
                 if entry.by_file {
                     entry.asked = before.map(Into::into);
                 }
-                tracing::debug!(field = %entry.field, found = before, sent = entry.sent, "value written again");
+                tracing::debug!(field = %entry.field, found = before, sent = entry.sent.as_deref(), "value written again");
             }
             // The first time: what is there is what the kubelet asked, unless it is ours from an earlier life.
             (Some(wished), _) if entry.by_file && entry.sent.is_none() => {
@@ -311,7 +311,7 @@ impl Qos {
         for place in gone.into_iter().rev() {
             let entry = &mut level.entries[place];
             if entry.asked.is_some() {
-                entry.owner = Cow::Borrowed(KUBELET);
+                entry.owner = KUBELET.into();
                 entry.reason = "as asked".into();
                 entry.sent.clone_from(&entry.asked);
                 entry.wished = None;

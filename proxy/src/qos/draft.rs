@@ -7,7 +7,7 @@ use koord_intercept::record::ContainerRecord;
 use koord_rules::Plan;
 
 use super::carry::Carried;
-use super::ledger::{KUBELET, Level, Problem};
+use super::ledger::{Level, Problem};
 
 /// What stands for a value that is not shown.
 const REDACTED: &str = "<redacted>";
@@ -81,7 +81,7 @@ impl Draft {
             let by_request = carried.by_request.get(at).copied().unwrap_or(false);
             let entry = self.level.entry_mut(&wish.field.as_str());
             entry.wished = Some(wish.value.to_string().into());
-            entry.owner = Cow::Borrowed(wish.rule.as_str());
+            entry.owner = wish.rule.as_str().into();
             entry.reason = wish.reason.as_str().into();
             entry.by_file = !by_request;
         }
@@ -96,7 +96,7 @@ impl Draft {
         let mut wish = |field: &str, value: Option<&str>| {
             let entry = self.level.entry_mut(field);
             entry.wished = Some(value.unwrap_or_default().into());
-            entry.owner = Cow::Owned(name.to_owned());
+            entry.owner = name.into();
             entry.reason = format!("answered at {stage}").into();
             entry.by_file = false;
         };
@@ -132,7 +132,7 @@ impl Draft {
                     *value = REDACTED.into();
                 }
             }
-            if entry.owner == KUBELET {
+            if !entry.is_owned() {
                 entry.sent.clone_from(&entry.asked);
             } else if entry.by_file {
                 let before = earlier.and_then(|level| level.entry(&entry.field));

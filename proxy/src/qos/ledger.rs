@@ -3,8 +3,7 @@
 //! Values are texts as [`koord_admin::FieldEntry`] shows them. What the kernel has now is not kept here: it is
 //! read when somebody asks.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use koord_hook::v1alpha1::LinuxContainerResources;
@@ -12,21 +11,24 @@ use koord_hook::v1alpha1::LinuxContainerResources;
 /// Owner of values that nobody changed.
 pub const KUBELET: &str = "kubelet";
 
+/// Text of an entry. Fields, owners, reasons and many values are the same in many pods, so [`Ledger`] keeps each text once.
+pub type Text = Arc<str>;
+
 /// A field of one pod or container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Entry {
     /// The kernel's or CRI's name of it.
-    pub field: Box<str>,
+    pub field: Text,
     /// What the kubelet asked for.
-    pub asked: Option<Box<str>>,
+    pub asked: Option<Text>,
     /// What the runtime was told, or what was written.
-    pub sent: Option<Box<str>>,
+    pub sent: Option<Text>,
     /// What the owner wants and was not sent.
-    pub wished: Option<Box<str>>,
+    pub wished: Option<Text>,
     /// Rule, hook or [`KUBELET`].
-    pub owner: Cow<'static, str>,
+    pub owner: Text,
     /// Why, in words.
-    pub reason: Box<str>,
+    pub reason: Text,
     /// Whether a cgroup file carries the value, not a request to the runtime.
     pub by_file: bool,
 }
@@ -34,7 +36,7 @@ pub struct Entry {
 impl Entry {
     /// Whether somebody other than the kubelet decides the field.
     pub fn is_owned(&self) -> bool {
-        self.owner != KUBELET
+        &*self.owner != KUBELET
     }
 
     /// Whether the value is, or in shadow mode would be, another one than the kubelet's.
@@ -74,8 +76,7 @@ impl Level {
         let at = match self.entries.iter().position(|entry| &*entry.field == field) {
             Some(at) => at,
             None => {
-                let owner = Cow::Borrowed(KUBELET);
-                self.entries.push(Entry { field: field.into(), owner, ..Entry::default() });
+                self.entries.push(Entry { field: field.into(), owner: KUBELET.into(), ..Entry::default() });
                 self.entries.len() - 1
             }
         };
@@ -101,10 +102,47 @@ pub struct Levels {
     pub containers: BTreeMap<String, Arc<Level>>,
 }
 
+/// Every text of the levels, once.
+#[derive(Debug, Default)]
+struct Texts {
+    known: HashSet<Text, foldhash::fast::RandomState>,
+    /// Texts that nobody else holds are dropped when there are so many.
+    look_at: usize,
+}
+
+impl Texts {
+    /// Texts below this number are never worth a look.
+    const FEW: usize = 1024;
+
+    fn share(&mut self, text: &mut Text) {
+        match self.known.get(text) {
+            Some(known) => *text = known.clone(),
+            None => {
+                if self.known.len() >= self.look_at.max(Self::FEW) {
+                    self.known.retain(|known| Arc::strong_count(known) > 1);
+                    self.look_at = self.known.len() * 2;
+                }
+                self.known.insert(text.clone());
+            }
+        }
+    }
+
+    fn share_all(&mut self, level: &mut Level) {
+        level.entries.shrink_to_fit();
+        for entry in &mut level.entries {
+            let values = [&mut entry.asked, &mut entry.sent, &mut entry.wished].into_iter().flatten();
+            for text in [&mut entry.field, &mut entry.owner, &mut entry.reason].into_iter().chain(values) {
+                self.share(text);
+            }
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Maps {
     pods: HashMap<String, Arc<Level>>,
     containers: HashMap<String, Arc<Level>>,
+    texts: Texts,
 }
 
 /// The records of all pods and containers.
@@ -139,21 +177,23 @@ impl Ledger {
     }
 
     /// Records a pod's fields.
-    pub fn put_pod(&self, pod_id: &str, level: Level) {
+    pub fn put_pod(&self, pod_id: &str, mut level: Level) {
         let mut maps = self.maps();
         if maps.pods.get(pod_id).is_some_and(|known| **known == level) {
             return;
         }
+        maps.texts.share_all(&mut level);
         maps.pods.insert(pod_id.to_owned(), Arc::new(level));
         self.changed();
     }
 
     /// Records a container's fields.
-    pub fn put_container(&self, container_id: &str, level: Level) {
+    pub fn put_container(&self, container_id: &str, mut level: Level) {
         let mut maps = self.maps();
         if maps.containers.get(container_id).is_some_and(|known| **known == level) {
             return;
         }
+        maps.texts.share_all(&mut level);
         maps.containers.insert(container_id.to_owned(), Arc::new(level));
         self.changed();
     }
@@ -181,10 +221,12 @@ impl Ledger {
     /// Takes what a predecessor recorded. Levels that are known already stay.
     pub fn restore(&self, levels: Levels) {
         let mut maps = self.maps();
-        for (id, level) in levels.pods {
+        for (id, mut level) in levels.pods {
+            maps.texts.share_all(Arc::make_mut(&mut level));
             maps.pods.entry(id).or_insert(level);
         }
-        for (id, level) in levels.containers {
+        for (id, mut level) in levels.containers {
+            maps.texts.share_all(Arc::make_mut(&mut level));
             maps.containers.entry(id).or_insert(level);
         }
         self.changed();
@@ -211,7 +253,7 @@ mod tests {
         let entry = level.entry_mut(field);
         entry.asked = asked.map(Into::into);
         entry.sent = sent.map(Into::into);
-        entry.owner = owner.to_owned().into();
+        entry.owner = owner.into();
         level
     }
 
@@ -241,6 +283,23 @@ mod tests {
         assert_eq!(ledger.sums(), Sums { fields: 2, changed: 1 });
         ledger.retain(|id| id == "p", |id| id == "p");
         assert!(ledger.container("c").is_none() && ledger.pod("p").is_some());
+    }
+
+    #[test]
+    fn equal_texts_are_kept_once_and_unused_ones_not_for_ever() {
+        let ledger = Ledger::default();
+        ledger.put_container("c", level("f", Some("2"), Some("512"), "r"));
+        ledger.put_pod("p", level("f", Some("512"), None, "r"));
+        let (container, pod) = (ledger.container("c").unwrap(), ledger.pod("p").unwrap());
+        assert!(Arc::ptr_eq(&container.entries[0].field, &pod.entries[0].field));
+        let (sent, asked) = (container.entries[0].sent.as_ref(), pod.entries[0].asked.as_ref());
+        assert!(Arc::ptr_eq(sent.unwrap(), asked.unwrap()));
+        for number in 0..10_000 {
+            ledger.put_container("c", level("f", None, Some(&number.to_string()), "r"));
+        }
+        assert_eq!(ledger.container("c").unwrap().entries[0].sent.as_deref(), Some("9999"));
+        let known = ledger.maps().texts.known.len();
+        assert!(known <= Texts::FEW + 1, "{known}");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Stepping aside: everything is put back as the kubelet asked for it.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,7 +152,7 @@ impl Qos {
             if !entry.is_owned() {
                 return true;
             }
-            entry.owner = Cow::Borrowed(KUBELET);
+            entry.owner = KUBELET.into();
             entry.reason = "put back".into();
             entry.wished = None;
             entry.sent.clone_from(&entry.asked);

@@ -160,7 +160,7 @@ impl Bed {
         let level = if container { self.qos.ledger().container(ID) } else { self.qos.ledger().pod("p1") };
         let level = level.expect("a level");
         let entry = level.entry(field).unwrap_or_else(|| panic!("{field} is not in {level:?}"));
-        let text = |value: &Option<Box<str>>| value.as_deref().map(str::to_owned);
+        let text = |value: &Option<ledger::Text>| value.as_deref().map(str::to_owned);
         (text(&entry.asked), text(&entry.sent), entry.owner.to_string())
     }
 }

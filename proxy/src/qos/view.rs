@@ -14,7 +14,7 @@ use koord_intercept::record::{ContainerRecord, PodRecord};
 
 use super::acts;
 use super::apply::resource_of;
-use super::ledger::{KUBELET, Level};
+use super::ledger::{KUBELET, Level, Text};
 use super::{Qos, locked};
 
 impl Qos {
@@ -137,7 +137,7 @@ impl Qos {
 
     fn fields(&self, level: Option<&Level>, path: Option<&CgroupPath>) -> Vec<FieldEntry> {
         let Some(level) = level else { return Vec::new() };
-        let text = |value: &Option<Box<str>>| value.as_deref().map(str::to_owned);
+        let text = |value: &Option<Text>| value.as_deref().map(str::to_owned);
         level
             .entries
             .iter()
