@@ -129,13 +129,27 @@ impl Object {
         }
     }
 
+    /// Octets of the names in it.
+    pub(crate) fn text_bytes(&self) -> usize {
+        match self {
+            Object::Node | Object::Numa(_) | Object::Tier(_) => 0,
+            Object::Pod(text) | Object::HostApplication(text) | Object::PodNuma { pod_uid: text, .. } => {
+                text.len()
+            }
+            Object::Container { id, .. } => id.len(),
+            Object::Gpu { uuid, .. } => uuid.len(),
+            Object::Resctrl { group, .. } => group.len(),
+        }
+    }
+
     /// Whether both are the same object, told without a look at the text where it is shared.
     pub(crate) fn is_same(&self, other: &Object) -> bool {
         match (self, other) {
             (Object::Pod(one), Object::Pod(two)) => Arc::ptr_eq(one, two) || one == two,
-            (Object::Container { id: one, pod_uid: first }, Object::Container { id: two, pod_uid: second }) => {
-                (Arc::ptr_eq(one, two) || one == two) && (Arc::ptr_eq(first, second) || first == second)
-            }
+            (
+                Object::Container { id: one, pod_uid: first },
+                Object::Container { id: two, pod_uid: second },
+            ) => (Arc::ptr_eq(one, two) || one == two) && (Arc::ptr_eq(first, second) || first == second),
             (one, two) => one == two,
         }
     }

@@ -1,12 +1,31 @@
 //! Windows of all series.
+//!
+//! Samples that come with every pass lie on one timeline that all objects share, so that they cost one number each. What comes
+//! less often, and at different ticks for different objects, lies on short timelines of its object.
+//!
+//! One thread records, many ask. All is behind one lock, held for a pass while it is written, and for the copy of one
+//! series while a window is asked for: some microseconds. Sums and selections are made on the copy, without the lock, and the
+//! lock prefers a waiting writer. So a report over thousands of windows delays a pass by no more than the copies that are just
+//! being made, and a window never shows half a pass.
 
+mod entry;
+mod inner;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use self::entry::Overwrite;
+use self::inner::Inner;
 use crate::inventory::Inventory;
 use crate::kind::Kind;
-use crate::object::Object;
+use crate::object::{GpuUser, Object, ObjectClass};
 use crate::pass::Pass;
-use crate::snapshot::SnapshotError;
+use crate::snapshot::{self, Encoder, SnapshotError};
 use crate::time::Tick;
 use crate::window::{Summary, Window, WindowError};
 
@@ -32,13 +51,56 @@ impl Default for Retention {
     }
 }
 
-/// What became of a pass.
+impl Retention {
+    /// What reports need whose averages span `aggregate` and whose percentiles span `longest` at most, beside local
+    /// decisions that look back `local`; nothing longer than `limit`, and never shorter than a minute.
+    pub fn for_windows(
+        aggregate: Duration,
+        longest: Duration,
+        local: Duration,
+        limit: Duration,
+    ) -> Retention {
+        let least = Retention::default();
+        let limit = limit.max(Duration::from_secs(60));
+        Retention {
+            node: least.node.max(aggregate).max(longest).max(local).min(limit),
+            pod: least.pod.max(aggregate).max(local).min(limit),
+            container: least.container.min(limit),
+        }
+    }
+
+    /// The longest of the three.
+    pub fn longest(&self) -> Duration {
+        self.node.max(self.pod).max(self.container)
+    }
+
+    /// How long samples of a sort of objects are kept.
+    pub const fn of(&self, class: ObjectClass) -> Duration {
+        match class {
+            ObjectClass::Node
+            | ObjectClass::Numa
+            | ObjectClass::Tier
+            | ObjectClass::NodeGpu
+            | ObjectClass::Resctrl => self.node,
+            ObjectClass::Pod | ObjectClass::PodNuma | ObjectClass::PodGpu | ObjectClass::HostApplication => {
+                self.pod
+            }
+            ObjectClass::Container | ObjectClass::ContainerGpu => self.container,
+        }
+    }
+}
+
+/// What became of the samples of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recorded {
-    /// Samples that are kept.
+    /// They are kept.
     pub kept: usize,
-    /// Samples that no number or no kind of their object forbids to keep.
+    /// Nobody keeps their kind.
+    pub passing: usize,
+    /// They are no numbers, or their kind is not measured for their object.
     pub refused: usize,
+    /// They are older than what is kept.
+    pub outdated: usize,
 }
 
 /// Size of a store.
@@ -82,28 +144,64 @@ pub struct Restored {
     pub objects: usize,
     /// Series.
     pub series: usize,
+    /// Samples.
+    pub samples: usize,
+}
+
+thread_local! {
+    /// The copy that sums and selections are made on.
+    static SCRATCH: RefCell<Vec<f64>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Windows of all series.
 #[derive(Debug, Default)]
-pub struct Store {}
+pub struct Store {
+    inner: RwLock<Inner>,
+}
 
 impl Store {
     /// An empty store.
     pub fn new(retention: Retention) -> Store {
-        let _ = retention;
-        Store {}
+        Store { inner: RwLock::new(Inner::new(retention)) }
     }
 
-    /// Changes how long samples are kept; those that are there stay as long as they are not too old.
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes how long samples are kept. What is there and not too old stays.
     pub fn set_retention(&self, retention: Retention) {
-        let _ = retention;
+        self.write().set_retention(retention);
     }
 
-    /// Adds a pass. Older ones than the newest are put where they belong; a sample of the same series and tick is replaced.
+    /// How long samples are kept.
+    pub fn retention(&self) -> Retention {
+        self.read().retention()
+    }
+
+    /// Adds a pass. One that is older than the newest is put where it belongs; a sample of the same series and tick is
+    /// replaced. A sample that is no number counts as absent; it does not harm the others.
     pub fn record(&self, pass: &Pass) -> Recorded {
-        let _ = pass;
-        Recorded::default()
+        self.write().record(pass)
+    }
+
+    /// Copies a series into the scratch, then `work`s on it without the lock.
+    fn with_values<T>(
+        &self,
+        object: &Object,
+        kind: Kind,
+        from: Tick,
+        to: Tick,
+        work: impl FnOnce(&mut [f64], Tick, Tick) -> T,
+    ) -> Result<T, WindowError> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let (first, last) = self.read().copy(object, kind, from, to, scratch)?;
+            Ok(work(scratch, first, last))
+        })
     }
 
     /// All figures of the samples from `from` to `to`, both included.
@@ -111,8 +209,7 @@ impl Store {
     /// # Errors
     /// There is no sample.
     pub fn window(&self, object: &Object, kind: Kind, from: Tick, to: Tick) -> Result<Window, WindowError> {
-        let _ = (object, kind, from, to);
-        Err(WindowError::NoData)
+        self.with_values(object, kind, from, to, Window::of)
     }
 
     /// Like [`Store::window`], without the percentiles, which cost most.
@@ -120,64 +217,113 @@ impl Store {
     /// # Errors
     /// There is no sample.
     pub fn summary(&self, object: &Object, kind: Kind, from: Tick, to: Tick) -> Result<Summary, WindowError> {
-        let _ = (object, kind, from, to);
-        Err(WindowError::NoData)
+        self.with_values(object, kind, from, to, |values, first, last| Summary::of(values, first, last))
     }
 
     /// The samples themselves, ascending by time.
     pub fn samples(&self, object: &Object, kind: Kind, from: Tick, to: Tick) -> Vec<(Tick, f64)> {
-        let _ = (object, kind, from, to);
-        Vec::new()
+        self.read().samples(object, kind, from, to)
     }
 
     /// The newest sample, however old.
     pub fn latest(&self, object: &Object, kind: Kind) -> Option<(Tick, f64)> {
-        let _ = (object, kind);
-        None
+        self.read().latest(object, kind)
     }
 
     /// Says that a kind cannot be measured on this node, or that it can after all.
     pub fn set_supported(&self, kind: Kind, supported: bool) {
-        let _ = (kind, supported);
+        self.write().set_supported(kind, supported);
     }
 
     /// Forgets every object that `is_live` does not know.
     pub fn retain(&self, is_live: impl Fn(&Object) -> bool) {
-        let _ = is_live;
+        self.write().retain(is_live);
     }
 
     /// Forgets pods, containers and host applications that are not in `live`.
     pub fn retain_live(&self, live: &Inventory) {
-        let _ = live;
+        let pods: HashSet<&str> = live.pods.iter().map(|pod| &*pod.uid).collect();
+        let containers: HashSet<&str> =
+            live.pods.iter().flat_map(|pod| &pod.containers).map(|container| &*container.id).collect();
+        let applications: HashSet<&str> =
+            live.host_applications.iter().map(|application| &*application.name).collect();
+        self.retain(|object| match object {
+            Object::Pod(uid)
+            | Object::PodNuma { pod_uid: uid, .. }
+            | Object::Gpu { user: GpuUser::Pod(uid), .. } => pods.contains(&**uid),
+            Object::Container { id, .. } | Object::Gpu { user: GpuUser::Container(id), .. } => {
+                containers.contains(&**id)
+            }
+            Object::HostApplication(name) => applications.contains(&**name),
+            Object::Node
+            | Object::Numa(_)
+            | Object::Tier(_)
+            | Object::Gpu { user: GpuUser::Node, .. }
+            | Object::Resctrl { .. } => true,
+        });
     }
 
-    /// Every object that has series, in no order.
+    /// Every object that has series, ascending.
     pub fn objects(&self) -> Vec<Object> {
-        Vec::new()
+        let mut objects = self.read().objects();
+        objects.sort_unstable();
+        objects
     }
 
-    /// Every series, in the order of objects and kinds.
+    /// The series of one object, by kind.
+    pub fn list_object(&self, object: &Object) -> Vec<SeriesInfo> {
+        let mut list = self.read().list(object);
+        list.sort_unstable_by_key(|info| info.kind);
+        list
+    }
+
+    /// Every series, in the order of objects and kinds. The lock is released between objects.
     pub fn list(&self) -> Vec<SeriesInfo> {
-        Vec::new()
+        self.objects().iter().flat_map(|object| self.list_object(object)).collect()
     }
 
     /// Size of the store.
     pub fn stats(&self) -> StoreStats {
-        StoreStats::default()
+        self.read().stats()
     }
 
-    /// The samples of node, system, best-effort tier, pods and host applications as bytes.
+    /// The samples of node, system, best-effort tier, pods and host applications as bytes; containers' are left out, since
+    /// their windows are short. The lock is released between objects; a pass that comes meanwhile is not in it.
     pub fn snapshot(&self, boot_id: &str) -> Vec<u8> {
-        let _ = boot_id;
-        Vec::new()
+        let newest = self.stats().newest.unwrap_or(Tick::ZERO);
+        let mut encoder = Encoder::new(boot_id, newest);
+        for object in self.objects() {
+            if snapshot::is_carried(object.class()) {
+                self.read().encode(&object, newest, &mut encoder);
+            }
+        }
+        encoder.finish()
     }
 
     /// Takes the samples of a snapshot. Those that are there already stay.
     ///
     /// # Errors
-    /// It is damaged, of another boot, or too old; nothing is taken then.
+    /// It is damaged, of another boot, from the future or older than the longest window; nothing is taken then.
     pub fn restore(&self, bytes: &[u8], boot_id: &str, now: Tick) -> Result<Restored, SnapshotError> {
-        let _ = (bytes, boot_id, now);
-        Err(SnapshotError::Format)
+        let content = snapshot::decode(bytes)?;
+        content.check(boot_id, now, self.retention().longest())?;
+        let mut restored = Restored::default();
+        for object in &content.objects {
+            let mut inner = self.write();
+            let before = restored.samples;
+            for series in &object.series {
+                let kept = series
+                    .samples
+                    .iter()
+                    .filter(|&&(tick, value)| {
+                        inner.put(&object.object, series.kind, tick, value, Overwrite::No)
+                    })
+                    .count();
+                restored.series += usize::from(kept > 0);
+                restored.samples += kept;
+            }
+            restored.objects += usize::from(restored.samples > before);
+        }
+        Ok(restored)
     }
 }

@@ -79,7 +79,7 @@ mod tests {
         let uptime: f64 = text.split(' ').next().expect("a word").parse().expect("seconds");
         // The file counts boot time too; it was read a moment before.
         let now = Tick::now().milliseconds();
-        let lower = std::time::Duration::from_secs_f64(uptime).as_millis();
+        let lower = Duration::from_secs_f64(uptime).as_millis();
         assert!(u128::from(now) + 20 >= lower, "{now} is before {lower}");
         assert!(u128::from(now) <= lower + 60_000, "{now} is long after {lower}");
     }

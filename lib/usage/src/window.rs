@@ -1,5 +1,8 @@
 //! Figures over a span of time.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use crate::time::Tick;
@@ -82,6 +85,18 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The figures of `values`, ascending by time, of which there is at least one.
+    pub(crate) fn of(values: &[f64], first_tick: Tick, last_tick: Tick) -> Summary {
+        let sum: f64 = values.iter().sum();
+        Summary {
+            average: sum / values.len() as f64,
+            last: values.last().copied().unwrap_or(f64::NAN),
+            count: values.len(),
+            first_tick,
+            last_tick,
+        }
+    }
+
     /// Time from the oldest to the newest value.
     pub const fn duration(&self) -> Duration {
         self.last_tick.since(self.first_tick)
@@ -97,6 +112,12 @@ pub struct Window {
 }
 
 impl Window {
+    /// The figures of `values`, ascending by time, of which there is at least one. Their order is lost.
+    pub(crate) fn of(values: &mut [f64], first_tick: Tick, last_tick: Tick) -> Window {
+        let summary = Summary::of(values, first_tick, last_tick);
+        Window { summary, percentiles: select(values) }
+    }
+
     /// Sum of the values divided by their number.
     pub const fn average(&self) -> f64 {
         self.summary.average
@@ -137,4 +158,23 @@ impl Window {
     pub const fn duration(&self) -> Duration {
         self.summary.duration()
     }
+}
+
+/// The values at the places of [`Percentile::ALL`]. Each selection leaves only the values above for the next.
+fn select(values: &mut [f64]) -> [f64; 4] {
+    let count = values.len();
+    let mut percentiles = [f64::NAN; 4];
+    let (mut rest, mut offset, mut previous) = (values, 0, f64::NAN);
+    for (result, percentile) in percentiles.iter_mut().zip(Percentile::ALL) {
+        let index = percentile.index(count);
+        // The same place as before, when there are few values.
+        if let Some(place) = index.checked_sub(offset)
+            && place < rest.len()
+        {
+            let (_, &mut value, above) = rest.select_nth_unstable_by(place, f64::total_cmp);
+            (rest, offset, previous) = (above, index + 1, value);
+        }
+        *result = previous;
+    }
+    percentiles
 }
