@@ -165,10 +165,7 @@ mod tests {
             Event::about(Subject::Group("besteffort".into())).to_line(),
             r#"{"type":"group","name":"besteffort"}"#
         );
-        assert_eq!(
-            Event::about(Subject::Unknown("x".into())).to_line(),
-            r#"{"type":"unknown","name":"x"}"#
-        );
+        assert_eq!(Event::about(Subject::Unknown("x".into())).to_line(), r#"{"type":"unknown","name":"x"}"#);
     }
 
     #[test]
@@ -185,7 +182,8 @@ mod tests {
             .message("x".repeat(LONGEST_MESSAGE + 1))
             .recorded(at(0));
         assert_eq!((event.name.len(), event.message.len()), (LONGEST_NAME, LONGEST_MESSAGE));
-        let event = Event::about(Subject::Group(format!("x{}", "\u{e9}".repeat(LONGEST_NAME)))).recorded(at(0));
+        let event =
+            Event::about(Subject::Group(format!("x{}", "\u{e9}".repeat(LONGEST_NAME)))).recorded(at(0));
         assert_eq!(event.name.len(), LONGEST_NAME - 1);
     }
 

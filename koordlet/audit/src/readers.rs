@@ -83,7 +83,8 @@ mod tests {
         for number in 1..=9 {
             readers.add(number.to_string(), number, now);
         }
-        let known: Vec<u32> = (1..=9).filter(|number: &u32| readers.get(&number.to_string(), now).is_some()).collect();
+        let known: Vec<u32> =
+            (1..=9).filter(|number: &u32| readers.get(&number.to_string(), now).is_some()).collect();
         assert_eq!(known, [6, 7, 8, 9]);
     }
 

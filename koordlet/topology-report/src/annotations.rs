@@ -21,8 +21,10 @@ pub(crate) fn annotations(
     warnings: &mut Vec<Warning>,
 ) -> Result<(BTreeMap<String, String>, SharePools), ReportError> {
     let system = SystemQosResource::published(input.node.annotations)?;
+    // By UID, so that the order of the pods shows nowhere.
+    let pods: BTreeMap<&str, PodFacts<'_>> = input.pods.iter().map(|pod| (pod.uid, *pod)).collect();
     let pods: BTreeMap<&str, (PodFacts<'_>, PodCpus)> =
-        input.pods.iter().map(|pod| (pod.uid, (*pod, pod_cpus(*pod, warnings)))).collect();
+        pods.into_iter().map(|(uid, pod)| (uid, (pod, pod_cpus(pod, warnings)))).collect();
     let allocations = kubelet_gave(input, &pods, warnings);
     let (reservation, reserved) = reservation(input, warnings);
     let owners: Vec<PodCpus> =
@@ -85,13 +87,15 @@ fn kubelet_gave<'a>(
         warnings.push(Warning::NoKubeletState);
         return Vec::new();
     };
-    warnings.extend(state.unreadable.iter().map(|entry| {
-        Warning::KubeletState(format!("{entry}: {}", entry.source))
-    }));
+    warnings.extend(
+        state.unreadable.iter().map(|entry| Warning::KubeletState(format!("{entry}: {}", entry.source))),
+    );
     let known = |uid: &str| pods.get(uid).map(|(_, cpus)| cpus.clone());
-    warnings.extend(kubelet_conflicts(state, known).into_iter().map(|(uid, cpus)| {
-        Warning::KubeletConflict { uid: uid.to_owned(), cpus: cpus.to_string() }
-    }));
+    warnings.extend(
+        kubelet_conflicts(state, known)
+            .into_iter()
+            .map(|(uid, cpus)| Warning::KubeletConflict { uid: uid.to_owned(), cpus: cpus.to_string() }),
+    );
     kubelet_allocations(state, known)
 }
 

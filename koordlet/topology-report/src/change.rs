@@ -71,9 +71,9 @@ impl fmt::Display for Change {
 /// The first difference that matters. Annotations are compared as JSON: neither spaces nor the order of keys matter. Text
 /// that is no JSON differs from everything. Amounts are compared as numbers.
 pub(crate) fn change(report: &Report, published: &Published<'_>) -> Option<Change> {
-    let annotation = ANNOTATIONS.into_iter().find(|key| {
-        !same_json(report.annotations.get(*key), published.annotations.get(*key))
-    });
+    let annotation = ANNOTATIONS
+        .into_iter()
+        .find(|key| !same_json(report.annotations.get(*key), published.annotations.get(*key)));
     if let Some(key) = annotation {
         return Some(Change::Annotation(key));
     }

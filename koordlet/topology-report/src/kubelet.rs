@@ -84,7 +84,9 @@ impl KubeletConfig {
 }
 
 fn cpu(reserved: &BTreeMap<String, String>) -> Result<MilliCpu, QuantityError> {
-    reserved.get(resource::CPU).map_or(Ok(MilliCpu::ZERO), |text| Quantity::parse(text).map(Quantity::milli_cpu))
+    reserved
+        .get(resource::CPU)
+        .map_or(Ok(MilliCpu::ZERO), |text| Quantity::parse(text).map(Quantity::milli_cpu))
 }
 
 #[cfg(test)]
@@ -112,7 +114,8 @@ mod tests {
     #[test]
     fn whatever_the_other_fields_hold() {
         for logging in ["null", "\"text\"", "{\"flushFrequency\":\"5s\"}", "[1]"] {
-            let body = format!("{{\"kubeletconfig\":{{\"logging\":{logging},\"cpuManagerPolicy\":\"none\"}}}}");
+            let body =
+                format!("{{\"kubeletconfig\":{{\"logging\":{logging},\"cpuManagerPolicy\":\"none\"}}}}");
             let config = KubeletConfig::from_configz(body.as_bytes()).expect("a configuration");
             assert_eq!((config.cpu_manager_policy.as_str(), config.is_static()), ("none", false));
         }
@@ -120,7 +123,9 @@ mod tests {
 
     #[test]
     fn answers_that_are_none() {
-        for body in ["", "Forbidden", "[]", r#"{"kubeletconfig":[]}"#, r#"{"kubeletconfig":{"cpuManagerPolicy":1}}"#] {
+        for body in
+            ["", "Forbidden", "[]", r#"{"kubeletconfig":[]}"#, r#"{"kubeletconfig":{"cpuManagerPolicy":1}}"#]
+        {
             assert!(
                 matches!(KubeletConfig::from_configz(body.as_bytes()), Err(ConfigzError::Malformed(_))),
                 "{body} was accepted"
@@ -142,9 +147,11 @@ mod tests {
             .topology_policy()
             .to_string()
         };
-        for (kubelet, word) in
-            [("single-numa-node", "SingleNUMANode"), ("restricted", "Restricted"), ("best-effort", "BestEffort")]
-        {
+        for (kubelet, word) in [
+            ("single-numa-node", "SingleNUMANode"),
+            ("restricted", "Restricted"),
+            ("best-effort", "BestEffort"),
+        ] {
             assert_eq!(policy(kubelet, "pod"), format!("{word}PodLevel"));
             assert_eq!(policy(kubelet, "container"), format!("{word}ContainerLevel"));
             assert_eq!(policy(kubelet, ""), "None");

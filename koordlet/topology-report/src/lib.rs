@@ -111,15 +111,12 @@ pub fn report(input: &Input<'_>) -> Result<Report, ReportError> {
     });
     let existing = input.published.map(|published| published.body);
     let body = NodeResourceTopology {
-        topology_policies: vec![
-            input.kubelet.map(KubeletConfig::topology_policy).unwrap_or_default(),
-        ],
+        topology_policies: vec![input.kubelet.map(KubeletConfig::topology_policy).unwrap_or_default()],
         zones: zones::merged(existing.map_or(&[], |body| &body.zones), computed),
         attributes: existing.map(|body| body.attributes.clone()).unwrap_or_default(),
     };
-    let labels = change::LABELS.map(|key| {
-        (key, input.node.labels.get(key).filter(|value| !value.is_empty()).cloned())
-    });
+    let labels = change::LABELS
+        .map(|key| (key, input.node.labels.get(key).filter(|value| !value.is_empty()).cloned()));
     Ok(Report { annotations, labels: labels.into_iter().collect(), body, pools, warnings })
 }
 

@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 
 use koord_extension::keys::label;
 
-/// Who says of an object that it is managed by it.
-pub const MANAGER: &str = "Koordinator";
-
 /// Metadata of a new object, whose name is the node's. With them go the report's labels, annotations and body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Creation {
@@ -35,7 +32,7 @@ pub struct OwnerReference {
 pub fn creation(node_name: &str, node_uid: &str) -> Creation {
     Creation {
         name: node_name.to_owned(),
-        labels: BTreeMap::from([(label::MANAGED_BY.to_owned(), MANAGER.to_owned())]),
+        labels: BTreeMap::from([(label::MANAGED_BY.to_owned(), "Koordinator".to_owned())]),
         owner: OwnerReference {
             api_version: "v1",
             kind: "Node",

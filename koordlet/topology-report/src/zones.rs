@@ -126,8 +126,8 @@ fn shares(reserved: &ResourceList, zones: usize) -> BTreeMap<&str, Quantity> {
         .iter()
         .map(|(name, quantity)| {
             // Rounding to thousandths first would give the same: a quotient upward of a quotient upward.
-            let thousandths = quantity.nanos().div_euclid(divisor)
-                + i128::from(quantity.nanos().rem_euclid(divisor) != 0);
+            let thousandths =
+                quantity.nanos().div_euclid(divisor) + i128::from(quantity.nanos().rem_euclid(divisor) != 0);
             let part = Quantity::from_nanos(thousandths * NANOS_OF_A_THOUSANDTH, quantity.format());
             (name.as_str(), part)
         })
@@ -136,7 +136,11 @@ fn shares(reserved: &ResourceList, zones: usize) -> BTreeMap<&str, Quantity> {
 
 fn less(capacity: Quantity, part: Quantity) -> Quantity {
     let left = capacity.minus(part);
-    if left.is_positive() { left.with_format(capacity.format()) } else { Quantity::from_value(0, capacity.format()) }
+    if left.is_positive() {
+        left.with_format(capacity.format())
+    } else {
+        Quantity::from_value(0, capacity.format())
+    }
 }
 
 /// `computed` with what others have put into the zones that are still there: their resources, costs and attributes.
