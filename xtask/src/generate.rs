@@ -1,7 +1,10 @@
-//! Makes the Rust types of the protocols from the `.proto` files in the tree.
+//! Makes the files that are made from others: the Rust types of the protocols from the `.proto` files in
+//! the tree, and the definitions of custom resources from their Rust types.
 //!
-//! The generated code is checked in, so that building the project needs neither a
-//! protobuf compiler nor a build script.
+//! They are checked in, so that building the project needs neither a protobuf compiler nor a build script.
+
+mod definitions;
+mod yaml;
 
 use std::{
     fs,
@@ -51,36 +54,48 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// What to do with freshly generated code.
+/// What to do with freshly generated files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Write it into the tree.
+    /// Write them into the tree.
     Write,
-    /// Compare it with the tree and fail when it differs.
+    /// Compare them with the tree and fail when they differ.
     Check,
 }
 
-/// Generates the code of every package below the workspace root `root`.
+/// A generated file.
+struct Output {
+    /// Where it is, relative to the root of the workspace.
+    path: String,
+    /// What it holds.
+    text: String,
+}
+
+/// Generates every file below the workspace root `root`.
 pub(crate) fn run(root: &Path, mode: Mode) -> anyhow::Result<()> {
-    let mut stale = Vec::new();
+    let mut outputs = definitions::outputs();
     for package in PACKAGES {
-        let path = root.join(package.crate_folder).join("src/gen").join(package.rust_file);
-        let fresh = generate(root, package)
+        let text = generate(root, package)
             .with_context(|| format!("cannot generate code for package {}", package.package))?;
-        let present = fs::read_to_string(&path).unwrap_or_default();
-        if present == fresh {
+        let path = format!("{}/src/gen/{}", package.crate_folder, package.rust_file);
+        outputs.push(Output { path, text });
+    }
+    let mut stale = Vec::new();
+    for Output { path, text } in outputs {
+        let file = root.join(&path);
+        if fs::read_to_string(&file).is_ok_and(|present| present == text) {
             continue;
         }
         match mode {
             Mode::Write => {
-                let folder = path.parent().context("generated file has no folder")?;
+                let folder = file.parent().context("generated file has no folder")?;
                 fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-                fs::write(&path, fresh).with_context(|| format!("cannot write {}", path.display()))?;
+                fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
             }
-            Mode::Check => stale.push(path.display().to_string()),
+            Mode::Check => stale.push(path),
         }
     }
-    ensure!(stale.is_empty(), "generated code is stale, run \"cargo xtask gen\": {}", stale.join(", "));
+    ensure!(stale.is_empty(), "generated files are stale, run \"cargo xtask gen\": {}", stale.join(", "));
     Ok(())
 }
 

@@ -143,3 +143,42 @@ json_object! {
         message: String = "message" keep,
     }
 }
+
+/// The most characters a reason may have.
+const LONGEST_REASON: usize = 1024;
+
+impl Condition {
+    /// The aspect that tells whether a device works.
+    pub const HEALTHY: &'static str = "Healthy";
+
+    /// The reason for an error code of a vendor: the code itself if a reason may read so, else its letters
+    /// and digits after `ErrCode_`. A code without any is `Unknown`.
+    ///
+    /// The API server refuses the whole object for one reason that is not a word of letters, digits and
+    /// `_ , :` beginning with a letter; vendors have codes such as -8001.
+    pub fn reason_of(code: &str) -> String {
+        if is_reason(code) {
+            return code.to_owned();
+        }
+        let kept: String = code.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect();
+        let kept = kept.trim_matches('_');
+        if kept.is_empty() {
+            return ConditionStatus::Unknown.as_str().to_owned();
+        }
+        "ErrCode_".chars().chain(kept.chars()).take(LONGEST_REASON).collect()
+    }
+}
+
+fn is_plain(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
+}
+
+fn is_reason(text: &str) -> bool {
+    text.len() <= LONGEST_REASON
+        && text.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && text.ends_with(is_plain)
+        && text.chars().all(|letter| is_plain(letter) || matches!(letter, ',' | ':'))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

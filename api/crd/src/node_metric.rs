@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use koord_extension::annotation::MemoryCollectPolicy;
 use koord_extension::duration::GoDuration;
 use koord_extension::json_object;
-use koord_extension::quantity::{Quantity, ResourceList};
+use koord_extension::keys::resource;
+use koord_extension::quantity::{Format, Quantity, ResourceList};
 use koord_extension::timestamp::Timestamp;
+use koord_extension::units::{Bytes, MilliCpu};
 use serde_json::Value;
 
 use crate::device::DeviceInfo;
@@ -159,12 +161,7 @@ json_object! {
 
 impl ResourceMap {
     /// So much CPU and memory.
-    pub fn cpu_and_memory(
-        cpu: koord_extension::units::MilliCpu,
-        memory: koord_extension::units::Bytes,
-    ) -> ResourceMap {
-        use koord_extension::keys::resource;
-        use koord_extension::quantity::Format;
+    pub fn cpu_and_memory(cpu: MilliCpu, memory: Bytes) -> ResourceMap {
         let resources = ResourceList::from([
             (resource::CPU.to_owned(), Quantity::from_milli(cpu.get(), Format::DecimalSi)),
             (resource::MEMORY.to_owned(), Quantity::from_value(memory.get(), Format::BinarySi)),
@@ -177,3 +174,6 @@ impl ResourceMap {
         self.resources.is_empty() && self.devices.is_empty()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

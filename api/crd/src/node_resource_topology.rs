@@ -94,3 +94,6 @@ json_object! {
         value: String = "value" keep,
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

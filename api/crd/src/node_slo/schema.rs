@@ -206,3 +206,6 @@ const HOST_APPLICATION: Kind = Object(&[
     ),
     ("strategy", Anything),
 ]);
+
+#[cfg(test)]
+mod tests;
