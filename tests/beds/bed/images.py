@@ -119,7 +119,7 @@ class _Store:
 
 def _base_layer(busybox, tool):
     applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    own = ("busybox", "sh", "linuxrc", "ipcs", "pgrep", "spin")
+    own = ("busybox", "sh", "linuxrc", "ipcs", "pgrep", "spin", "hold")
     return _layer(
         [(path, "folder", 0o755, None) for path in FOLDERS.split()]
         + [
@@ -131,6 +131,7 @@ def _base_layer(busybox, tool):
             ("usr/bin/ipcs", "link", 0o755, "bin/sh"),
             ("usr/bin/pgrep", "link", 0o755, "bin/sh"),
             ("usr/bin/spin", "link", 0o755, "bin/sh"),
+            ("usr/bin/hold", "link", 0o755, "bin/sh"),
         ]
         # Hard links, as in the real image: a masked /bin/ls must hide that path only.
         + [("bin/" + name, "link", 0o755, "bin/busybox") for name in sorted(applets) if name not in own]

@@ -124,6 +124,11 @@ def _build_etcd(out):
     _unpack_debian(out, ["etcd-server"])
 
 
+def _build_promtool(out):
+    # Unpacked and not installed: an installed one would start a server.
+    _unpack_debian(out, ["prometheus"])
+
+
 def _build_stand_in(out):
     run(["gcc", "-O2", "-s", "-static", "-Wall", "-Werror", "-o", out / "stand-in", BEDS / "images" / "stand-in.c"])
 
@@ -173,6 +178,7 @@ def all_sets():
         ToolSet("containerd-1.6", _build_containerd_16, (), "1"),
         ToolSet("runc", _build_runc, _module("runc"), "1"),
         ToolSet("cni", _build_cni, _module("cni"), "1"),
+        ToolSet("promtool", _build_promtool, (), "1"),
         ToolSet("stand-in", _build_stand_in, _stand_in_sources(), "1"),
         ToolSet("kubelet-1.37", _kubelet_builder("1.37"), _module("kubelet-1.37"), "1"),
         ToolSet("kubelet-1.34", _kubelet_builder("1.34"), _module("kubelet-1.34"), "1"),

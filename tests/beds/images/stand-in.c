@@ -5,6 +5,8 @@
  *   pause          reaps children and waits for a signal
  *   nonewprivs     prints the effective user id (installed set-user-id root)
  *   spin           uses all the CPU time it is given, until a signal
+ *   hold A FILE B  holds A MiB of anonymous memory and reads B MiB of FILE, which
+ *                  it writes first, again and again; until a signal
  *   sh             "sh -c WORDS" with plain words only: execs the program from
  *                  $PATH; all else goes to busybox sh. Needed because a busybox
  *                  with FEATURE_SH_STANDALONE never looks at /bin/ls for "ls".
@@ -86,6 +88,28 @@ static int shell(int argc, char **argv)
 	return 127;
 }
 
+static int hold(long anonymous, const char *path, long cached)
+{
+	enum { MIB = 1 << 20 };
+	static char block[MIB];
+	char *memory = malloc((size_t)anonymous * MIB);
+	FILE *f = fopen(path, "w+");
+
+	if (!memory || !f) { perror("hold"); return 1; }
+	memset(memory, 1, (size_t)anonymous * MIB);
+	for (long i = 0; i < cached; i++)
+		if (fwrite(block, 1, MIB, f) != MIB) { perror(path); return 1; }
+	if (fflush(f) || fsync(fileno(f))) { perror(path); return 1; }
+	puts("held"); fflush(stdout);
+	for (;;) {
+		rewind(f);
+		for (long i = 0; i < cached; i++) if (fread(block, 1, MIB, f) != MIB) { perror(path); return 1; }
+		/* The compiler must not find out that nobody reads the memory. */
+		__asm__ volatile("" : : "r"(memory) : "memory");
+		sleep(1);
+	}
+}
+
 static int pgrep(const char *want)
 {
 	DIR *d = opendir("/proc");
@@ -130,6 +154,10 @@ int main(int argc, char **argv)
 	if (!strcmp(name, "spin")) {
 		signal(SIGTERM, quit); signal(SIGINT, quit);
 		for (volatile unsigned long turns = 0;; turns++) ;
+	}
+	if (!strcmp(name, "hold") && argc == 4) {
+		signal(SIGTERM, quit); signal(SIGINT, quit);
+		return hold(atol(argv[1]), argv[2], atol(argv[3]));
 	}
 	if (!strcmp(name, "pgrep") && argc == 2) return pgrep(argv[1]);
 	if (!strcmp(name, "ipcs")) return ipcs();
