@@ -220,7 +220,7 @@ fn schemas_of_values() {
     assert_eq!(
         at(&slo, "spec.resourceUsedThresholdWithBE.cpuSuppressPolicy"),
         &json!({
-            "description": "How they are held to it. Known values: cpuset, cfsQuota.",
+            "description": "How best-effort pods are held to what they may take. Default cpuset. Known values: cpuset, cfsQuota.",
             "type": "string",
         })
     );

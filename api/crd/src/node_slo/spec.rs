@@ -67,13 +67,13 @@ json_object! {
         resource_used_threshold_with_be: Option<ResourceThresholdStrategy> = "resourceUsedThresholdWithBE",
         /// What the classes of pods get.
         resource_qos_strategy: Option<ResourceQosStrategy> = "resourceQOSStrategy",
-        /// CPU burst.
+        /// CPU burst of all pods.
         cpu_burst_strategy: Option<CpuBurstStrategy> = "cpuBurstStrategy",
-        /// Settings of the kernel.
+        /// Settings of the kernel of the node.
         system_strategy: Option<SystemStrategy> = "systemStrategy",
         /// Applications outside of Kubernetes.
         host_applications: Vec<HostApplication> = "hostApplications",
-        /// More, by name.
+        /// More, by name, for others than this project.
         extensions: BTreeMap<String, Value> = "extensions",
     }
 
@@ -85,7 +85,7 @@ json_object! {
         cpu_suppress_threshold_percent: Option<i64> = "cpuSuppressThresholdPercent",
         /// CPU that best-effort pods keep in any case, 0..100.
         cpu_suppress_min_percent: Option<i64> = "cpuSuppressMinPercent",
-        /// How they are held to it.
+        /// How best-effort pods are held to what they may take. Default cpuset.
         cpu_suppress_policy: Option<CpuSuppressPolicy> = "cpuSuppressPolicy",
         /// Memory in use from which on pods are evicted, 0..100.
         memory_evict_threshold_percent: Option<i64> = "memoryEvictThresholdPercent",
@@ -111,7 +111,7 @@ json_object! {
         cpu_allocatable_evict_threshold_percent: Option<i64> = "cpuAllocatableEvictThresholdPercent",
         /// CPU requested of allocatable down to which they are evicted, at least 0.
         cpu_allocatable_evict_lower_percent: Option<i64> = "cpuAllocatableEvictLowerPercent",
-        /// What satisfaction is measured by.
+        /// What satisfaction is measured by. Default evictByRealLimit.
         cpu_evict_policy: Option<CpuEvictPolicy> = "cpuEvictPolicy",
         /// Pods above this `spec.priority` are not evicted by usage.
         evict_enabled_priority_threshold: Option<i32> = "evictEnabledPriorityThreshold",
@@ -121,39 +121,39 @@ json_object! {
 
     /// What the classes of pods get.
     pub struct ResourceQosStrategy {
-        /// By what it is done.
+        /// Which mechanisms of the kernel give it.
         policies: Option<ResourceQosPolicies> = "policies",
-        /// LSE and LSR pods.
+        /// What LSE and LSR pods get.
         lsr_class: Option<ResourceQos> = "lsrClass",
-        /// LS pods.
+        /// What LS pods get.
         ls_class: Option<ResourceQos> = "lsClass",
-        /// BE pods.
+        /// What BE pods get.
         be_class: Option<ResourceQos> = "beClass",
-        /// SYSTEM pods.
+        /// What SYSTEM pods get.
         system_class: Option<ResourceQos> = "systemClass",
-        /// The root cgroup.
+        /// What holds for the root cgroup: settings of block devices.
         cgroup_root: Option<ResourceQos> = "cgroupRoot",
     }
 
-    /// By what the classes get it.
+    /// Which mechanisms of the kernel give the classes what they get.
     pub struct ResourceQosPolicies {
-        /// CPU.
+        /// Mechanism for CPU time. Default groupIdentity.
         cpu_policy: Option<CpuPolicy> = "cpuPolicy",
-        /// Network.
+        /// Mechanism for bandwidth. Default tc.
         net_qos_policy: Option<NetworkPolicy> = "netQOSPolicy",
     }
 
     /// What one class gets.
     pub struct ResourceQos {
-        /// CPU.
+        /// CPU time of the class.
         cpu_qos: Option<CpuQos> = "cpuQOS",
-        /// Memory.
+        /// Protection and reclaim of the memory of the class.
         memory_qos: Option<MemoryQosStrategy> = "memoryQOS",
-        /// Block I/O.
+        /// Block I/O of the class.
         blkio_qos: Option<BlkioQosStrategy> = "blkioQOS",
-        /// Cache and memory bandwidth.
+        /// Cache and memory bandwidth of the class.
         resctrl_qos: Option<ResctrlQosStrategy> = "resctrlQOS",
-        /// Network.
+        /// Bandwidth of the class.
         network_qos: Option<NetworkQosStrategy> = "networkQOS",
     }
 
@@ -181,19 +181,23 @@ json_object! {
     pub struct NetworkQosStrategy {
         /// Whether it is on.
         enable: Option<bool> = "enable",
-        /// What it receives at least.
+        /// Bandwidth it receives at least: a whole number is percent of the node's total, a text is bits per
+        /// second as a quantity.
         ingress_request: Option<Bandwidth> = "ingressRequest",
-        /// What it receives at most.
+        /// Bandwidth it receives at most: a whole number is percent of the node's total, a text is bits per
+        /// second as a quantity.
         ingress_limit: Option<Bandwidth> = "ingressLimit",
-        /// What it sends at least.
+        /// Bandwidth it sends at least: a whole number is percent of the node's total, a text is bits per
+        /// second as a quantity.
         egress_request: Option<Bandwidth> = "egressRequest",
-        /// What it sends at most.
+        /// Bandwidth it sends at most: a whole number is percent of the node's total, a text is bits per
+        /// second as a quantity.
         egress_limit: Option<Bandwidth> = "egressLimit",
     }
 
     /// CPU burst of all pods.
     pub struct CpuBurstStrategy {
-        /// Which ways are used.
+        /// Which ways of burst are used. Default none.
         policy: CpuBurstPolicy = "policy",
         /// Burst in percent of the limit, 0..10000 where 0 is off.
         cpu_burst_percent: Option<i64> = "cpuBurstPercent",
@@ -227,25 +231,25 @@ json_object! {
 
     /// An application outside of Kubernetes.
     pub struct HostApplication {
-        /// Its name.
+        /// Name of the application.
         name: String = "name",
-        /// Its priority class.
+        /// Priority class of the application: koord-prod, koord-mid, koord-batch or koord-free.
         priority: String = "priority",
-        /// Its QoS class.
+        /// QoS class of the application: LSE, LSR, LS, BE or SYSTEM.
         qos: String = "qos",
-        /// Where its cgroup is.
+        /// Where the cgroup of the application is.
         cgroup_path: Option<HostCgroupPath> = "cgroupPath",
-        /// More about it.
+        /// More about the application, for others than this project.
         strategy: Value = "strategy",
     }
 
     /// Where the cgroup of a host application is.
     pub struct HostCgroupPath {
-        /// Below what.
+        /// Directory below which the cgroup is. Default CgroupRoot.
         base: CgroupBase = "base",
-        /// Directories in between.
+        /// Directories between the base and the cgroup's own.
         parent_dir: String = "parentDir",
-        /// Its own directory.
+        /// The cgroup's own directory, below the parent.
         relative_path: String = "relativePath",
     }
 }

@@ -119,9 +119,9 @@ json_object! {
     pub struct Block {
         /// Name of the device, the volume group, or the volume.
         name: String = "name",
-        /// Which of them.
+        /// Whether the name is that of a device, a volume group, or a volume of a pod.
         block_type: BlockType = "type",
-        /// The settings.
+        /// Settings for it.
         io_cfg: IoConfig = "ioCfg" keep,
     }
 
