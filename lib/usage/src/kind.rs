@@ -15,7 +15,8 @@ pub enum PressureResource {
 
 impl PressureResource {
     /// All, in the order of their codes.
-    pub const ALL: [PressureResource; 3] = [PressureResource::Cpu, PressureResource::Memory, PressureResource::Io];
+    pub const ALL: [PressureResource; 3] =
+        [PressureResource::Cpu, PressureResource::Memory, PressureResource::Io];
 
     /// The value of label `psi_resource`.
     pub const fn as_str(self) -> &'static str {
@@ -416,7 +417,10 @@ mod tests {
         assert!(!Kind::NodeCpuUsage.suits(&Object::Numa(0)));
         assert!(!Kind::PodCpuUsage.suits(&Object::Node));
         assert!(Kind::PodCpuUsage.suits(&Object::Pod("a".into())));
-        assert!(Kind::ContainerCpi(CpiResource::Cycle).suits(&Object::Container { pod_uid: "a".into(), id: "b".into() }));
+        assert!(
+            Kind::ContainerCpi(CpiResource::Cycle)
+                .suits(&Object::Container { pod_uid: "a".into(), id: "b".into() })
+        );
     }
 
     #[test]

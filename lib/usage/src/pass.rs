@@ -31,7 +31,11 @@ impl Sample {
     /// # Errors
     /// The kind is not measured for such an object.
     pub fn new(object: Object, kind: Kind, value: f64) -> Result<Sample, SampleError> {
-        if kind.suits(&object) { Ok(Sample { object, kind, value }) } else { Err(SampleError { object, kind }) }
+        if kind.suits(&object) {
+            Ok(Sample { object, kind, value })
+        } else {
+            Err(SampleError { object, kind })
+        }
     }
 }
 
