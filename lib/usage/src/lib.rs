@@ -7,6 +7,7 @@
 //! 3. [`complete`] keeps the latest figures on a board and appends what only the sum of all tells: the usage of the system itself.
 //! 4. [`store`] keeps passes in rings; a [`window`] of it has average, percentiles, latest value and count.
 //! 5. [`snapshot`] carries the rings over a restart of the process.
+//! 6. [`wire`] tells passes and inventories to other programs and reads what they are told.
 //! 6. [`wire`] tells passes to other programs of the node, and reads what they are told.
 //!
 //! A sample is one number for one [`object`] and one [`kind`]. A pass may as well come from another process that samples;
