@@ -42,9 +42,9 @@ pub struct ModelCheckpoint {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HistogramCheckpoint {
-    /// When a sample weighs 1; Go's zero time before the first sample.
-    #[serde(default = "never")]
-    pub reference_timestamp: WallTime,
+    /// When a sample weighs 1; before the first sample none, in JSON Go's zero time.
+    #[serde(default, with = "go_time")]
+    pub reference_timestamp: Option<WallTime>,
     /// Weight by bucket, the heaviest 10000; buckets that round to nothing are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub bucket_weights: BTreeMap<u32, u32>,
@@ -53,8 +53,33 @@ pub struct HistogramCheckpoint {
     pub total_weight: f64,
 }
 
-const fn never() -> WallTime {
-    WallTime::GO_ZERO
+/// A time that Go writes also when there is none.
+mod go_time {
+    use std::borrow::Cow;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::wall_time::WallTime;
+
+    const ZERO: &str = "0001-01-01T00:00:00Z";
+
+    #[allow(clippy::ref_option, reason = "the signature is serde's")]
+    pub(super) fn serialize<S: Serializer>(
+        time: &Option<WallTime>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => serializer.collect_str(time),
+            None => serializer.serialize_str(ZERO),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<WallTime>, D::Error> {
+        let text = Cow::<'_, str>::deserialize(deserializer)?;
+        if text == ZERO { Ok(None) } else { text.parse().map(Some).map_err(serde::de::Error::custom) }
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
@@ -81,16 +106,15 @@ impl HistogramCheckpoint {
             BTreeMap::new()
         };
         HistogramCheckpoint {
-            reference_timestamp: histogram.reference().unwrap_or(WallTime::GO_ZERO),
+            reference_timestamp: histogram.reference(),
             bucket_weights,
             total_weight: histogram.total_weight(),
         }
     }
 
     fn restore_into(&self, histogram: &mut Histogram, now: WallTime) -> Result<(), HistogramError> {
-        let reference = Some(self.reference_timestamp).filter(|reference| *reference != WallTime::GO_ZERO);
         let weights = self.bucket_weights.iter().map(|(bucket, weight)| (*bucket, *weight));
-        histogram.restore(reference, weights, self.total_weight, now)
+        histogram.restore(self.reference_timestamp, weights, self.total_weight, now)
     }
 }
 

@@ -6,9 +6,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
+use koord_extension::annotation::raw_allocatable;
+use koord_extension::keys::resource;
 use koord_extension::priority::{PriorityBands, PriorityClass};
+use koord_extension::quantity::ResourceList;
 use koord_extension::units::Percent;
 
 use crate::model::{Item, ModelName};
@@ -26,6 +29,17 @@ pub struct ProdView<'a> {
     pub bands: &'a PriorityBands,
     /// Now.
     pub now: WallTime,
+}
+
+/// What a node can give to pods, before amplification: each resource as its annotation states, else as its
+/// status does. None if neither states anything, or the annotation is the only one and cannot be read.
+pub fn allocatable(annotations: &BTreeMap<String, String>, status: &ResourceList) -> Option<Resources> {
+    let raw = raw_allocatable(annotations).ok().flatten().unwrap_or_default();
+    if raw.is_empty() && status.is_empty() {
+        return None;
+    }
+    let amount = |name: &str| raw.get(name).or_else(|| status.get(name)).copied().unwrap_or_default();
+    Some(Resources { cpu: amount(resource::CPU).milli_cpu(), memory: amount(resource::MEMORY).bytes() })
 }
 
 /// Why there is no prediction.

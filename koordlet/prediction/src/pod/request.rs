@@ -61,7 +61,9 @@ pub(super) fn kube_qos(spec: &PodSpec) -> KubeQos {
     let positive =
         |list: &ResourceList, name: &str| list.get(name).copied().filter(|quantity| quantity.is_positive());
     let asks = |all: &Requirements| {
-        COMPUTE.iter().any(|name| positive(&all.requests, name).or(positive(&all.limits, name)).is_some())
+        COMPUTE
+            .iter()
+            .any(|name| positive(&all.requests, name).is_some() || positive(&all.limits, name).is_some())
     };
     let is_guaranteed = |all: &Requirements| {
         COMPUTE.iter().all(|name| {

@@ -55,6 +55,22 @@ fn predicted(
 const NODE: Option<Resources> = Some(of(8000, 16 * GIB));
 
 #[test]
+fn what_was_there_before_amplification_counts() {
+    let status = ResourceList::from([
+        ("cpu".to_owned(), "12".parse().unwrap()),
+        ("memory".to_owned(), "16Gi".parse().unwrap()),
+    ]);
+    let raw =
+        |text: &str| BTreeMap::from([("node.koordinator.sh/raw-allocatable".to_owned(), text.to_owned())]);
+    assert_eq!(allocatable(&BTreeMap::new(), &status), Some(of(12_000, 16 * GIB)));
+    assert_eq!(allocatable(&raw(r#"{"cpu":"8","memory":"8Gi"}"#), &status), Some(of(8000, 8 * GIB)));
+    assert_eq!(allocatable(&raw(r#"{"cpu":"8"}"#), &status), Some(of(8000, 16 * GIB)));
+    assert_eq!(allocatable(&raw("no JSON"), &status), Some(of(12_000, 16 * GIB)));
+    assert_eq!(allocatable(&raw("no JSON"), &ResourceList::new()), None);
+    assert_eq!(allocatable(&raw(r#"{"cpu":"8"}"#), &ResourceList::new()), Some(of(8000, 0)));
+}
+
+#[test]
 fn the_pod_part_is_requests_less_peaks() {
     // R1.
     let found = predicted(&[pod("a", 2 * DAY)], NODE, &peaks());
