@@ -10,6 +10,7 @@
 //! | `GET /tasks` | running tasks and threads |
 //! | `GET /version` | version, commit, process id |
 //! | `GET /qos/status`, `/qos/pods`, `/qos/hooks` | mode, policy and backends; values of pods; the chain of hooks |
+//! | gRPC `koord.usage.v1.UsageService` | what pods use, as a stream |
 //! | `POST /qos/mode` | `{"mode": "enforce"}`, `"shadow"` or `"off"` |
 //! | `POST /restore` | goes to the mode `off` and puts back what the kubelet asked |
 //! | `POST /drain` | begins an orderly end, as SIGTERM does |
@@ -31,6 +32,7 @@ use tokio::sync::mpsc;
 use crate::flags::Config;
 use crate::process::Order;
 use crate::registration::{FileReport, Registration, ResourceMerge, Server, Table, UpdateScope};
+use crate::usage::{self, Usage};
 
 pub use qos::QosAdmin;
 
@@ -104,6 +106,8 @@ pub struct Admin {
     pub orders: mpsc::Sender<Order>,
     /// Rules and their ledger.
     pub qos: Option<QosAdmin>,
+    /// What pods use.
+    pub usage: Option<Arc<Usage>>,
 }
 
 impl std::fmt::Debug for Admin {
@@ -133,8 +137,12 @@ impl Admin {
             .get("/version", version)
             .route(Method::POST, "/drain", ask(Order::Drain))
             .route(Method::POST, "/reload", ask(Order::Reload));
-        match &self.qos {
+        let routes = match &self.qos {
             Some(qos) => qos.routes(routes),
+            None => routes,
+        };
+        match &self.usage {
+            Some(usage) => usage::routes(routes, Arc::clone(usage)),
             None => routes,
         }
     }

@@ -10,6 +10,7 @@ mod qos;
 mod table;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use std::fmt;
 pub use config::{Config, LogForm, PeerCheck, RelayServices, SkipLabel, SocketMode};
 pub use qos::{ConversionChoice, DriverChoice, QosConfig};
 use table::{FLAGS, Flag, Kind};
+pub use usage::{UsageConfig, UsageMetrics};
 
 /// One mistake on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -19,6 +19,7 @@ pub mod serve;
 pub mod state_directory;
 pub mod store;
 pub mod store_view;
+pub mod usage;
 pub mod validate;
 
 pub use koord_hooks::{dispatcher, endpoint, registration, trust, unix_channel};

@@ -6,6 +6,7 @@
 mod hooks;
 mod labels;
 mod qos;
+mod usage;
 mod values;
 
 use std::collections::HashSet;
@@ -27,6 +28,7 @@ use labels::{
 
 pub use koord_hooks::metrics::HookResult;
 pub use qos::WriteCounter;
+pub use usage::UsageCollector;
 pub use values::{BypassReason, CallKind, Direction, FailoverSource, Phase};
 
 /// The prefix every metric name of this program starts with.

@@ -139,7 +139,7 @@ pub struct Process {
     pub listener: Listener,
     /// The admin socket's file, removed in the end.
     pub admin_socket: Option<SocketFile>,
-    /// Listeners for operators that must not go on beside a successor's.
+    /// Listeners for operators, and the sampling of usage, that must not go on beside a successor's.
     pub admin_tasks: Vec<TaskHandle>,
     /// What a hand-over starts; none if it is not known.
     pub program: Option<Program>,

@@ -14,6 +14,7 @@ pub mod carry;
 pub mod draft;
 pub mod ledger;
 mod machine;
+mod measured;
 mod node;
 mod policy;
 mod probe;

@@ -37,7 +37,7 @@ use crate::flags::{Config, ConversionChoice, DriverChoice, RelayServices};
 use crate::handover::{self, Program, Succession};
 use crate::hook_view;
 use crate::listener::Listener;
-use crate::metrics::{Metrics, PREFIX, WriteCounter};
+use crate::metrics::{Metrics, PREFIX, UsageCollector, WriteCounter};
 use crate::peer::PeerRule;
 use crate::pipeline::{self, Pipeline};
 use crate::process::{self, ORDER_QUEUE, Process, State};
@@ -49,6 +49,7 @@ use crate::store::Store;
 use crate::store_view;
 use crate::trust::Trust;
 use crate::unix_channel::UnixChannel;
+use crate::usage::{Sampling, Usage};
 
 /// How long a start waits for a predecessor's lock on the state directory.
 const STATE_LOCK_LIMIT: Duration = Duration::from_secs(2);
@@ -106,6 +107,11 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
     let metrics = Metrics::register(registry.sub_registry_with_prefix(PREFIX));
     metrics.build(Build::THIS.version, Build::THIS.commit);
     let observer = Arc::new(WriteCounter::register(registry.sub_registry_with_prefix(PREFIX)));
+    let usage =
+        config.usage.enabled.then(|| Arc::new(Usage::new(&config.usage, &MachineRoots::default().proc_root)));
+    if let Some(usage) = &usage {
+        UsageCollector::register(registry.sub_registry_with_prefix(PREFIX), Arc::clone(usage));
+    }
     ProcessCollector::register(&mut registry);
     let page = MetricsPage::new(registry);
 
@@ -180,6 +186,12 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
     if let Some(plugins) = plugins {
         follow_plugins(&supervisor, plugins);
     }
+    let mut admin_tasks = Vec::new();
+    if let (Some(qos), Some(usage)) = (&qos, &usage) {
+        let (usage, qos, store) = (Arc::clone(usage), Arc::clone(qos), Arc::clone(&store));
+        let sampling = Sampling { usage, qos, store, config: config.usage.clone() };
+        admin_tasks.push(sampling.start(&supervisor));
+    }
     let progress = failover.progress();
     let rebuilt = |mut progress: watch::Receiver<Progress>| async move {
         // The sender lives in the failover, which lives as long as the process.
@@ -215,8 +227,8 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
                 Arc::new(move || hook_view::entries(&chain, &dispatcher))
             },
         }),
+        usage,
     };
-    let mut admin_tasks = Vec::new();
     let admin_socket = match &config.admin_socket {
         Some(endpoint) => {
             let (task, file) = serve_unix(&supervisor, endpoint.path(), occupied, admin.routes())?;

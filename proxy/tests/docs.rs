@@ -2,15 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use koord_intercept::HookType;
 use koord_intercept::merge::{ResourceMerge, UpdateScope};
-use koord_runtime_proxy::flags;
+use koord_runtime_proxy::flags::{self, UsageConfig, UsageMetrics};
 use koord_runtime_proxy::metrics::{
-    BypassReason, CallKind, Direction, FailoverSource, HookResult, Metrics, PREFIX, Phase, WriteCounter,
+    BypassReason, CallKind, Direction, FailoverSource, HookResult, Metrics, PREFIX, Phase, UsageCollector,
+    WriteCounter,
 };
 use koord_runtime_proxy::registration::{FailurePolicy, Registration};
+use koord_runtime_proxy::usage::{Measured, Published, Usage};
+use koord_usage::kind::{Kind, Pressure, PressureDegree, PressureFigure, PressureResource};
+use koord_usage::object::{Object, TierSeries};
+use koord_usage::pass::Pass;
+use koord_usage::sampler::TickStatus;
+use koord_usage::time::Tick;
+use koord_usage_api::v1;
 use prometheus_client::registry::Registry;
 
 fn document(name: &str) -> String {
@@ -59,7 +68,7 @@ fn every_flag_is_documented_as_the_help_text_has_it() {
         };
         wanted.insert(format!("--{flag}"), vec![default, accepted.to_owned(), meaning.to_owned()]);
     }
-    assert_eq!(wanted.len(), 38, "{help}");
+    assert_eq!(wanted.len(), 43, "{help}");
     assert_eq!(documented.len(), wanted.len(), "{:?}", documented.keys());
     for (flag, cells) in &wanted {
         assert_eq!(
@@ -68,6 +77,63 @@ fn every_flag_is_documented_as_the_help_text_has_it() {
             "{flag}"
         );
     }
+}
+
+/// One value of everything that is sampled.
+fn usage() -> Arc<Usage> {
+    let config = UsageConfig {
+        enabled: true,
+        interval: Duration::from_secs(1),
+        memory_interval: Duration::from_secs(5),
+        pressure: true,
+        metrics: UsageMetrics::Container,
+    };
+    let usage = Arc::new(Usage::new(&config, Path::new("/proc")));
+    let tick = Tick(1000);
+    let mut pass = Pass::new(tick);
+    let container = Object::Container { pod_uid: "u".into(), id: "c".into() };
+    let pressure = Pressure {
+        resource: PressureResource::Cpu,
+        degree: PressureDegree::Some,
+        figure: PressureFigure::Avg10,
+    };
+    for (object, kind) in [
+        (Object::Node, Kind::NodeCpuUsage),
+        (Object::Node, Kind::NodeMemoryUsage),
+        (Object::Node, Kind::NodeMemoryUsageWithPageCache),
+        (Object::Node, Kind::SystemCpuUsage),
+        (Object::Node, Kind::SystemMemoryUsage),
+        (Object::Tier(TierSeries::RealLimit), Kind::NodeBe),
+        (Object::Tier(TierSeries::Usage), Kind::NodeBe),
+        (Object::Pod("u".into()), Kind::PodCpuUsage),
+        (Object::Pod("u".into()), Kind::PodCpuTime),
+        (Object::Pod("u".into()), Kind::PodCpuThrottled),
+        (Object::Pod("u".into()), Kind::PodMemoryUsage),
+        (Object::Pod("u".into()), Kind::PodMemoryUsageWithPageCache),
+        (Object::Pod("u".into()), Kind::PodPsi(pressure)),
+        (container.clone(), Kind::ContainerCpuUsage),
+        (container.clone(), Kind::ContainerCpuTime),
+        (container.clone(), Kind::ContainerCpuThrottled),
+        (container.clone(), Kind::ContainerMemoryUsage),
+        (container.clone(), Kind::ContainerMemoryUsageWithPageCache),
+        (container, Kind::ContainerPsi(pressure)),
+    ] {
+        pass.push(object, kind, 1.0);
+    }
+    let pod = v1::Pod {
+        uid: "u".to_owned(),
+        containers: vec![v1::Container { id: "c".to_owned(), ..v1::Container::default() }],
+        ..v1::Pod::default()
+    };
+    let measured = Measured { pods: vec![Arc::new(pod)], ..Measured::default() };
+    let collector = v1::CollectorState { name: "node".to_owned(), ..v1::CollectorState::default() };
+    usage.publish(Published {
+        pass,
+        measured: Arc::new(measured),
+        collectors: Arc::new(vec![collector]),
+        ticks: TickStatus::default(),
+    });
+    usage
 }
 
 /// Every metric with one value of each.
@@ -94,6 +160,7 @@ fn page() -> String {
     metrics.hook_config_rejected("f");
     metrics.streams_active().inc();
     metrics.bytes(Direction::Request).inc();
+    UsageCollector::register(&mut registry, usage());
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("a String takes any text");
     text
@@ -144,7 +211,7 @@ fn every_metric_is_documented_with_its_type_and_labels() {
         })
         .collect();
     let exposed = exposed(&page());
-    assert_eq!(exposed.len(), 21, "{:?}", exposed.keys());
+    assert_eq!(exposed.len(), 50, "{:?}", exposed.keys());
     assert_eq!(documented, exposed);
 }
 

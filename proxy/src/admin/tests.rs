@@ -105,6 +105,7 @@ fn bed() -> Bed {
         config: Arc::new(*config),
         orders: sender,
         qos: None,
+        usage: None,
     };
     Bed { folder, parts, admin, orders }
 }

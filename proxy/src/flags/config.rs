@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::qos::{self, QosConfig};
 use super::table::{self, Flag};
+use super::usage::{self, UsageConfig};
 use super::{Flags, Mistake};
 use crate::endpoint::Endpoint;
 
@@ -58,6 +59,8 @@ pub struct Config {
     pub log_format: LogForm,
     /// Quality of service.
     pub qos: QosConfig,
+    /// Sampling of usage.
+    pub usage: UsageConfig,
 }
 
 /// Mode and owner of the listening socket.
@@ -237,6 +240,7 @@ impl Config {
             checker.read(&table::LOG_FORMAT, one_of(&[LogForm::Text, LogForm::Json], LogForm::as_str));
 
         let qos = qos::check(&mut checker);
+        let usage = usage::check(&mut checker);
 
         // A proxy that is its own backend would call itself without end.
         if listen.is_some() && listen == runtime {
@@ -272,6 +276,7 @@ impl Config {
                 verbosity: u8::try_from(verbosity?).ok()?,
                 log_format: log_format?,
                 qos: qos?,
+                usage: usage?,
             })
         })();
         match config {
@@ -314,6 +319,7 @@ impl Config {
         values
             .into_iter()
             .chain(self.qos.values())
+            .chain(self.usage.values())
             .map(|(flag, value)| (flag.name.to_owned(), value))
             .collect::<serde_json::Map<_, _>>()
             .into()

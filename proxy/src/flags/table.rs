@@ -15,20 +15,29 @@ pub(super) enum Group {
     Endpoints,
     Hooks,
     Qos,
+    Usage,
     Relaying,
     State,
     Operation,
 }
 
 impl Group {
-    pub(super) const ALL: [Group; 6] =
-        [Group::Endpoints, Group::Hooks, Group::Qos, Group::Relaying, Group::State, Group::Operation];
+    pub(super) const ALL: [Group; 7] = [
+        Group::Endpoints,
+        Group::Hooks,
+        Group::Qos,
+        Group::Usage,
+        Group::Relaying,
+        Group::State,
+        Group::Operation,
+    ];
 
     pub(super) fn heading(self) -> &'static str {
         match self {
             Group::Endpoints => "Sockets and backend",
             Group::Hooks => "Hook servers and plugins",
             Group::Qos => "Quality of service",
+            Group::Usage => "Usage",
             Group::Relaying => "Relaying",
             Group::State => "State and restart",
             Group::Operation => "Observation and log",
@@ -258,6 +267,46 @@ pub(super) const RECONCILE_INTERVAL: Flag = Flag {
     accepted: "a duration from 1s to 1h, such as 10s or 1m",
     meaning: "how often values in cgroups are compared with the wished ones",
 };
+pub(super) const USAGE: Flag = Flag {
+    name: "usage",
+    group: Group::Usage,
+    kind: Kind::Value("CHOICE"),
+    default: "on",
+    accepted: "on, or off",
+    meaning: "whether usage of the node and its pods is sampled, for metrics and for the stream on the admin socket",
+};
+pub(super) const USAGE_INTERVAL: Flag = Flag {
+    name: "usage-interval",
+    group: Group::Usage,
+    kind: Kind::Value("DURATION"),
+    default: "1s",
+    accepted: "a duration from 1s to 1m, such as 1s or 10s",
+    meaning: "how often CPU usage is sampled",
+};
+pub(super) const USAGE_MEMORY_INTERVAL: Flag = Flag {
+    name: "usage-memory-interval",
+    group: Group::Usage,
+    kind: Kind::Value("DURATION"),
+    default: "5s",
+    accepted: "a duration from 1s to 5m, such as 5s or 1m",
+    meaning: "how often memory of pods is sampled; that of containers half as often",
+};
+pub(super) const USAGE_PRESSURE: Flag = Flag {
+    name: "usage-pressure",
+    group: Group::Usage,
+    kind: Kind::Value("CHOICE"),
+    default: "off",
+    accepted: "on, or off",
+    meaning: "whether pressure of pods and containers is sampled too, every 10s, where the kernel has it",
+};
+pub(super) const USAGE_METRICS: Flag = Flag {
+    name: "usage-metrics",
+    group: Group::Usage,
+    kind: Kind::Value("DETAIL"),
+    default: "pod",
+    accepted: "none, pod, or container",
+    meaning: "which usage the metrics show beside the node's: none, that of pods, or that of pods and containers",
+};
 pub(super) const BACKEND_WAIT: Flag = Flag {
     name: "backend-wait",
     group: Group::Relaying,
@@ -357,7 +406,7 @@ const HELP: Flag = Flag {
 };
 
 /// Every flag, in the order of the help text.
-pub(super) const FLAGS: [&Flag; 38] = [
+pub(super) const FLAGS: [&Flag; 43] = [
     &LISTEN,
     &RUNTIME,
     &IMAGE,
@@ -384,6 +433,11 @@ pub(super) const FLAGS: [&Flag; 38] = [
     &CPU_WEIGHT_CONVERSION,
     &DISABLE_UNSET_CPU_QUOTA,
     &RECONCILE_INTERVAL,
+    &USAGE,
+    &USAGE_INTERVAL,
+    &USAGE_MEMORY_INTERVAL,
+    &USAGE_PRESSURE,
+    &USAGE_METRICS,
     &BACKEND_WAIT,
     &MAX_MESSAGE_BYTES,
     &RELAY_SERVICES,

@@ -55,6 +55,31 @@ fn defaults_are_upstreams_and_ours() {
     assert_eq!(config.metrics_bind_address, None);
     assert_eq!(config.verbosity, 2);
     assert_eq!(config.log_format, LogForm::Text);
+    assert_eq!(
+        config.usage,
+        UsageConfig {
+            enabled: true,
+            interval: Duration::from_secs(1),
+            memory_interval: Duration::from_secs(5),
+            pressure: false,
+            metrics: UsageMetrics::Pod,
+        }
+    );
+}
+
+#[test]
+fn mistakes_of_usage_flags_name_what_is_accepted() {
+    let given =
+        ["--usage=yes", "--usage-interval=999ms", "--usage-memory-interval=301s", "--usage-metrics=all"];
+    assert_eq!(
+        mistakes(&given),
+        [
+            "--usage=yes: no such choice; accepted: on, or off",
+            "--usage-interval=999ms: out of range; accepted: a duration from 1s to 1m, such as 1s or 10s",
+            "--usage-memory-interval=301s: out of range; accepted: a duration from 1s to 5m, such as 5s or 1m",
+            "--usage-metrics=all: no such choice; accepted: none, pod, or container",
+        ]
+    );
 }
 
 #[test]
@@ -108,6 +133,11 @@ fn every_flag_is_read_in_both_forms() {
         ("be-idle-scope", "pod", |c| c.qos.be_idle_scope == koord_rules::BeIdleScope::Pod),
         ("cpu-weight-conversion", "linear", |c| c.qos.cpu_weight_conversion == ConversionChoice::Linear),
         ("runtime-hooks-reconcile-interval", "1m", |c| c.qos.reconcile_interval == Duration::from_secs(60)),
+        ("usage", "off", |c| !c.usage.enabled),
+        ("usage-interval", "10s", |c| c.usage.interval == Duration::from_secs(10)),
+        ("usage-memory-interval", "5m", |c| c.usage.memory_interval == Duration::from_secs(300)),
+        ("usage-pressure", "on", |c| c.usage.pressure),
+        ("usage-metrics", "container", |c| c.usage.metrics == UsageMetrics::Container),
     ] {
         assert!(check(&config(&[&format!("--{name}={value}")])), "--{name}={value}");
         assert!(check(&config(&[&format!("--{name}"), value])), "--{name} {value}");
@@ -116,7 +146,7 @@ fn every_flag_is_read_in_both_forms() {
     }
     assert!(config(&["--disable-unset-cpu-quota"]).qos.keep_cpu_quota);
     // Thirty-five in the list, that switch, --version and --help.
-    assert_eq!(FLAGS.len(), 38);
+    assert_eq!(FLAGS.len(), 43);
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Backfill {
             .collect();
         // Without any, the end is before the beginning.
         let oldest = kept.iter().map(|series| series.first_tick).min();
-        let from = oldest.map_or(to.ahead(Duration::from_millis(1)), |oldest| oldest.max(from));
+        let from = oldest.map_or_else(|| to.ahead(Duration::from_millis(1)), |oldest| oldest.max(from));
         let series = kept.into_iter().map(|series| (series.object, series.kind)).collect();
         Backfill { store, series, from, to, ready: Vec::new().into_iter() }
     }
