@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::access::Access;
+use crate::error::Failure;
 use crate::retry::jitter;
 
 /// Pauses after failures. Long enough for a struggling server, short enough that a server that was away is heard of
@@ -135,8 +136,14 @@ impl Monitor {
     }
 }
 
+/// Failures in a row after which what is known of the server's versions is dropped and a new list is asked for: a server
+/// whose storage was restored from a backup has older versions than those seen.
+const FAILURES_BEFORE_NEW_LIST: u32 = 5;
+
 /// The events of a watch, without its failures.
 struct Feed<'a, K> {
+    api: kube::Api<K>,
+    selection: watcher::Config,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     monitor: &'a Monitor,
     token: &'a CancellationToken,
@@ -153,7 +160,8 @@ where
         monitor: &'a Monitor,
         token: &'a CancellationToken,
     ) -> Feed<'a, K> {
-        Feed { events: watcher(api, selection).boxed(), monitor, token, failures: Failures::default() }
+        let events = watcher(api.clone(), selection.clone()).boxed();
+        Feed { api, selection, events, monitor, token, failures: Failures::default() }
     }
 
     /// The next event; `None` once the token is cancelled.
@@ -173,11 +181,25 @@ where
                 Err(error) => error,
             };
             let pause = self.monitor.failed(&mut self.failures, &error);
+            if needs_new_list(&error) || self.failures.in_a_row.is_multiple_of(FAILURES_BEFORE_NEW_LIST) {
+                self.events = watcher(self.api.clone(), self.selection.clone()).boxed();
+            }
             tokio::select! {
                 () = self.token.cancelled() => return None,
                 () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+}
+
+/// Whether a watch that was refused will be refused for ever: the server no longer has the version (410), or knows
+/// nothing of the resource for now (404). One that is busy or away will take it.
+fn needs_new_list(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
+            !Failure::of_status(status).is_transient()
+        }
+        _ => false,
     }
 }
 

@@ -188,6 +188,31 @@ async fn the_same_version_wakes_nobody() {
     drop(answers);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_long_enough_is_asked_for_a_new_list() {
+    let (server, answers) = server();
+    let watch = Arc::new(ObjectWatch::new(server.access(), "a"));
+    let mut state = watch.subscribe();
+    let token = CancellationToken::new();
+    let running = tokio::spawn({
+        let (watch, token) = (watch.clone(), token.clone());
+        async move { watch.run(token).await }
+    });
+    assert!(answers.send(list(vec![object("a", 1, 1, "900")], "900")).is_ok());
+    // The storage is an older one now; the server waits for a version it will not have, and gives up each time.
+    for _ in 0..5 {
+        assert!(answers.send(refusal(504, "Timeout")).is_ok());
+    }
+    assert!(answers.send(list(vec![object("a", 2, 1, "7")], "7")).is_ok());
+    until(&mut state, "the new list", |state| width(state) == Some(2)).await;
+    let path = "/apis/example.com/v1/boxes";
+    let asked = server.asked();
+    assert_eq!(asked.iter().filter(|line| **line == format!("whole watch {path}")).take(5).count(), 5);
+    assert_eq!(asked.iter().filter(|line| **line == format!("whole {path}")).count(), 2);
+    token.cancel();
+    running.await.unwrap();
+}
+
 #[test]
 fn a_version_is_a_generation_where_there_are_any() {
     let version = |uid: &str, generation, resource_version: &str| {
@@ -225,10 +250,6 @@ async fn metadata_fetches_once_per_generation() {
     until(&mut health, "the failure", |health| health.failures == 1).await;
     assert!(answers.send(Answer::Json(200, object("a", 1, 1, "1"))).is_ok());
     until(&mut state, "the object", |state| width(state) == Some(1)).await;
-    assert_eq!(
-        server.asked(),
-        [format!("metadata {path}"), format!("whole {path}/a"), format!("whole {path}/a")]
-    );
 
     let (feed, answer) = events();
     assert!(answers.send(answer).is_ok());
@@ -239,7 +260,10 @@ async fn metadata_fetches_once_per_generation() {
     feed.send(json!({"type": "MODIFIED", "object": object("a", 0, 2, "5")})).unwrap();
     assert!(answers.send(Answer::Json(200, object("a", 7, 2, "5"))).is_ok());
     until(&mut state, "the second generation", |state| width(state) == Some(7)).await;
-    assert_eq!(server.asked(), [format!("metadata watch {path}"), format!("whole {path}/a")]);
+    let whole = format!("whole {path}/a");
+    let expected =
+        [format!("metadata {path}"), whole.clone(), whole.clone(), format!("metadata watch {path}"), whole];
+    assert_eq!(server.asked(), expected);
 
     // Gone before it could be fetched.
     feed.send(json!({"type": "MODIFIED", "object": object("a", 0, 3, "6")})).unwrap();
