@@ -2,7 +2,8 @@
 //!
 //! [`report`] is a function of the node object, the machine's layout, the kubelet's configuration and state, and the pods'
 //! annotations. Koordinator's scheduler reads the result, so keys, shapes and rules are Koordinator's. [`kubelet`] reads
-//! the configuration that the kubelet publishes, [`zones`] computes resources by NUMA node, and [`change`] compares.
+//! the configuration that the kubelet publishes, [`zones`] computes resources by NUMA node, [`change`] compares, and
+//! [`pace`] says when.
 //!
 //! The same facts give the same object, however pods and files are ordered.
 
@@ -11,6 +12,7 @@ pub mod change;
 mod input;
 pub mod kubelet;
 mod object;
+pub mod pace;
 #[cfg(test)]
 mod tests;
 pub mod zones;
