@@ -219,7 +219,14 @@ impl Measured {
 
 /// Cores to thousandths and bytes to whole ones, truncated.
 fn resource_map(cpu: f64, memory: f64) -> ResourceMap {
-    ResourceMap::cpu_and_memory(MilliCpu(truncated(cpu * 1000.0)), Bytes(truncated(memory)))
+    ResourceMap::cpu_and_memory(milli(cpu), Bytes(truncated(memory)))
+}
+
+/// Thousandths of a CPU, truncated. A figure less than a millionth of one below the next is that: binary
+/// fractions make 1000.9999999999999 of 1.001 times 1000, and an average of 0.2s is not always 0.2.
+fn milli(cores: f64) -> MilliCpu {
+    const NOISE: f64 = 1e-6;
+    MilliCpu(truncated(cores * 1000.0 + NOISE))
 }
 
 #[allow(
@@ -297,11 +304,17 @@ impl<'a> Reader<'a> {
         }
         NodeMetricInfo {
             node_usage,
-            aggregated_node_usages: self.aggregated("aggregatedNodeUsages", Kind::NodeCpuUsage, by.of_node()),
+            aggregated_node_usages: self.aggregated(
+                "aggregatedNodeUsages",
+                Kind::NodeCpuUsage,
+                by.of_node(),
+                self.view.gpus,
+            ),
             system_usage: system.as_ref().map(Measured::resource_map).unwrap_or_default(),
             aggregated_system_usages: match self.view.options.profile {
                 Profile::Full => {
-                    self.aggregated("aggregatedSystemUsages", Kind::SystemCpuUsage, system_by.of_system())
+                    let memory = system_by.of_system();
+                    self.aggregated("aggregatedSystemUsages", Kind::SystemCpuUsage, memory, &[])
                 }
                 Profile::Slim => Vec::new(),
             },

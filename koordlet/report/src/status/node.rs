@@ -6,17 +6,29 @@ use koord_crd::node_metric::{AggregatedUsage, NumaUsage, ResourceMap, aggregatio
 use koord_extension::duration::GoDuration;
 use koord_usage::kind::Kind;
 use koord_usage::object::Object;
-use koord_usage::window::Percentile;
+use koord_usage::window::{Percentile, Window};
 
-use super::{GaugeUsage, Gauges, NumaGauges, Reader, resource_map};
+use super::{GaugeUsage, Gauges, GpuFacts, NumaGauges, Reader, resource_map};
+
+/// Average and percentiles, in the order of [`aggregation::ALL`].
+pub(super) fn all_of(window: &Window) -> [f64; 5] {
+    let [p50, p90, p95, p99] = Percentile::ALL.map(|at| window.percentile(at));
+    [window.average(), p50, p90, p95, p99]
+}
 
 impl Reader<'_> {
     /// An entry for each duration of the policy, with all keys in any case.
-    pub(super) fn aggregated(&self, list: &str, cpu: Kind, memory: Kind) -> Vec<AggregatedUsage> {
+    pub(super) fn aggregated(
+        &self,
+        list: &str,
+        cpu: Kind,
+        memory: Kind,
+        gpus: &[GpuFacts],
+    ) -> Vec<AggregatedUsage> {
         let durations = self.view.policy.durations.iter();
         durations
             .map(|duration| {
-                let figures = self.percentiles(list, *duration, cpu, memory);
+                let figures = self.percentiles(list, *duration, cpu, memory, gpus);
                 let figures = figures.unwrap_or_else(|| aggregation::ALL.map(|_| ResourceMap::default()));
                 let usage = aggregation::ALL.into_iter().map(str::to_owned).zip(figures).collect();
                 AggregatedUsage { usage, duration: GoDuration(*duration) }
@@ -33,6 +45,7 @@ impl Reader<'_> {
         duration: Duration,
         cpu: Kind,
         memory: Kind,
+        gpus: &[GpuFacts],
     ) -> Option<[ResourceMap; 5]> {
         let field = |resource: &str| {
             format!("nodeMetric.{list}[{}].usage.*.resources.{resource}", GoDuration(duration))
@@ -48,9 +61,18 @@ impl Reader<'_> {
             return None;
         }
         let memory = self.windows.window(&Object::Node, memory, duration, || field("memory"))?;
-        let [p50, p90, p95, p99] =
-            Percentile::ALL.map(|at| resource_map(cpu.percentile(at), memory.percentile(at)));
-        Some([resource_map(cpu.average(), memory.average()), p50, p90, p95, p99])
+        let mut figures = all_of(&cpu)
+            .into_iter()
+            .zip(all_of(&memory))
+            .map(|(cpu, memory)| resource_map(cpu, memory))
+            .collect::<Vec<ResourceMap>>();
+        for gpu in gpus {
+            let Some(devices) = self.gpu_percentiles(list, duration, gpu) else { continue };
+            for (usage, device) in figures.iter_mut().zip(devices) {
+                usage.devices.push(device);
+            }
+        }
+        figures.try_into().ok()
     }
 
     /// Usage of the NUMA nodes of which CPU and memory are known, ascending by number.
