@@ -177,3 +177,45 @@ impl fmt::Display for Object {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_have_a_name_and_a_class() {
+        let gpu = |user| Object::Gpu { user, minor: 2, uuid: "GPU-1".into() };
+        let table = [
+            (Object::Node, "node", ObjectClass::Node),
+            (Object::Numa(3), "numa/3", ObjectClass::Numa),
+            (Object::Tier(TierSeries::RealLimit), "best-effort/real-limit", ObjectClass::Tier),
+            (Object::Pod("0f".into()), "pod/0f", ObjectClass::Pod),
+            (Object::PodNuma { pod_uid: "0f".into(), numa: 1 }, "pod/0f/numa/1", ObjectClass::PodNuma),
+            (
+                Object::Container { pod_uid: "0f".into(), id: "1e".into() },
+                "pod/0f/container/1e",
+                ObjectClass::Container,
+            ),
+            (Object::HostApplication("nginx".into()), "host-application/nginx", ObjectClass::HostApplication),
+            (gpu(GpuUser::Node), "node/gpu/2/GPU-1", ObjectClass::NodeGpu),
+            (gpu(GpuUser::Pod("0f".into())), "pod/0f/gpu/2/GPU-1", ObjectClass::PodGpu),
+            (gpu(GpuUser::Container("1e".into())), "container/1e/gpu/2/GPU-1", ObjectClass::ContainerGpu),
+            (Object::Resctrl { group: "LS".into(), cache: 1 }, "resctrl/LS/1", ObjectClass::Resctrl),
+        ];
+        for (object, name, class) in table {
+            assert_eq!((object.to_string().as_str(), object.class()), (name, class));
+        }
+    }
+
+    #[test]
+    fn the_same_object_may_be_named_twice() {
+        let container =
+            |pod_uid: &str, id: &str| Object::Container { pod_uid: pod_uid.into(), id: id.into() };
+        assert!(Object::Pod("a".into()).is_same(&Object::Pod("a".into())));
+        assert!(!Object::Pod("a".into()).is_same(&Object::Pod("b".into())));
+        assert!(container("a", "b").is_same(&container("a", "b")));
+        assert!(!container("a", "b").is_same(&container("a", "c")));
+        assert!(!container("a", "b").is_same(&container("c", "b")));
+        assert!(!Object::Pod("a".into()).is_same(&Object::HostApplication("a".into())));
+    }
+}

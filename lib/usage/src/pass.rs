@@ -68,3 +68,26 @@ impl Pass {
             .map(|sample| sample.value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_measured_for_their_objects_only() {
+        let sample = Sample::new(Object::Node, Kind::NodeCpuUsage, 1.5).expect("they suit");
+        assert_eq!(sample, Sample { object: Object::Node, kind: Kind::NodeCpuUsage, value: 1.5 });
+        let error = Sample::new(Object::Pod("0f".into()), Kind::NodeCpuUsage, 1.5).expect_err("they do not");
+        assert_eq!(error.to_string(), "node_cpu_usage is not measured for pod/0f");
+    }
+
+    #[test]
+    fn the_first_value_is_found() {
+        let mut pass = Pass::new(Tick(1_000));
+        pass.push(Object::Pod("a".into()), Kind::PodCpuUsage, 1.0);
+        pass.push(Object::Pod("b".into()), Kind::PodCpuUsage, 2.0);
+        pass.push(Object::Pod("b".into()), Kind::PodCpuUsage, 3.0);
+        assert_eq!(pass.value(&Object::Pod("b".into()), Kind::PodCpuUsage), Some(2.0));
+        assert_eq!(pass.value(&Object::Pod("b".into()), Kind::PodMemoryUsage), None);
+    }
+}

@@ -19,7 +19,6 @@ use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use self::entry::Overwrite;
 use self::inner::Inner;
 use crate::inventory::Inventory;
 use crate::kind::Kind;
@@ -312,13 +311,7 @@ impl Store {
             let mut inner = self.write();
             let before = restored.samples;
             for series in &object.series {
-                let kept = series
-                    .samples
-                    .iter()
-                    .filter(|&&(tick, value)| {
-                        inner.put(&object.object, series.kind, tick, value, Overwrite::No)
-                    })
-                    .count();
+                let kept = inner.fill(&object.object, series.kind, &series.samples);
                 restored.series += usize::from(kept > 0);
                 restored.samples += kept;
             }

@@ -122,10 +122,8 @@ impl Board {
                 (Object::Numa(numa), Kind::NumaMemoryUsage) => {
                     self.numa.entry(*numa).or_default().memory = reading
                 }
-                (Object::Pod(uid), Kind::PodCpuUsage) => {
-                    if self.pod_memory.contains_key(uid) {
-                        cpu.push((uid, sample.value));
-                    }
+                (Object::Pod(uid), Kind::PodCpuUsage) if self.pod_memory.contains_key(uid) => {
+                    cpu.push((uid, sample.value));
                 }
                 (Object::Pod(uid), kind) => {
                     if let Some(pod) = self.pod_memory.get_mut(uid) {

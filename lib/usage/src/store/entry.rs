@@ -73,7 +73,7 @@ impl Entry {
         &mut self.series[index].column
     }
 
-    /// Puts a value on the shared timeline.
+    /// Puts a value on the shared timeline: whether it is there now.
     pub(super) fn set_shared(
         &mut self,
         kind: Kind,
@@ -81,16 +81,25 @@ impl Entry {
         value: f64,
         overwrite: Overwrite,
         bound: Bound,
-    ) {
+    ) -> bool {
         let column = self.column(kind);
-        if overwrite == Overwrite::Yes || column.get(number).is_none() {
+        let is_set = overwrite == Overwrite::Yes || column.get(number).is_none();
+        if is_set {
             column.set(number, value);
         }
         column.forget_below(bound.shared);
+        is_set
     }
 
-    /// Puts a value on the object's own timeline of the kind's cadence.
-    pub(super) fn set_own(&mut self, kind: Kind, tick: Tick, value: f64, overwrite: Overwrite, bound: Bound) {
+    /// Puts a value on the object's own timeline of the kind's cadence: whether it is there now.
+    pub(super) fn set_own(
+        &mut self,
+        kind: Kind,
+        tick: Tick,
+        value: f64,
+        overwrite: Overwrite,
+        bound: Bound,
+    ) -> bool {
         let cadence = kind.cadence();
         let lane = match self.lanes.iter().position(|lane| lane.cadence == cadence) {
             Some(index) => index,
@@ -108,10 +117,12 @@ impl Entry {
             }
         };
         let column = self.column(kind);
-        if overwrite == Overwrite::Yes || column.get(number).is_none() {
+        let is_set = overwrite == Overwrite::Yes || column.get(number).is_none();
+        if is_set {
             column.set(number, value);
         }
         self.forget_own(bound);
+        is_set
     }
 
     fn insert(&mut self, cadence: Cadence, number: u64) {

@@ -165,37 +165,29 @@ impl Inner {
                 recorded.passing += 1;
                 continue;
             }
-            let limit = match bound {
+            let mut limit = match bound {
                 Some((of, limit)) if of == class => limit,
                 _ => self.bound(class),
             };
-            bound = Some((class, limit));
             if tick < limit.oldest {
                 recorded.outdated += 1;
                 continue;
             }
-            let shared = if cadence == Cadence::EveryPass && number.is_none() {
+            if cadence == Cadence::EveryPass && number.is_none() {
                 number = Some(self.place(tick));
                 // The timeline is longer now.
-                bound = None;
-                number
-            } else {
-                number
-            };
-            let limit = match bound {
-                Some((_, limit)) => limit,
-                None => self.bound(class),
-            };
-            let index = self.find(&mut finder, &sample.object);
-            if let Some(Some(entry)) = self.entries.get_mut(index) {
-                match (cadence, shared) {
-                    (Cadence::EveryPass, Some(shared)) => {
-                        entry.set_shared(sample.kind, shared, sample.value, Overwrite::Yes, limit);
-                    }
-                    _ => entry.set_own(sample.kind, tick, sample.value, Overwrite::Yes, limit),
-                }
-                recorded.kept += 1;
+                limit = self.bound(class);
             }
+            bound = Some((class, limit));
+            let index = self.find(&mut finder, &sample.object);
+            let Some(Some(entry)) = self.entries.get_mut(index) else { continue };
+            let is_set = match (cadence, number) {
+                (Cadence::EveryPass, Some(number)) => {
+                    entry.set_shared(sample.kind, number, sample.value, Overwrite::Yes, limit)
+                }
+                _ => entry.set_own(sample.kind, tick, sample.value, Overwrite::Yes, limit),
+            };
+            recorded.kept += usize::from(is_set);
         }
         self.order.truncate(finder.position);
         self.passes += 1;
@@ -207,47 +199,36 @@ impl Inner {
         recorded
     }
 
-    /// Puts one sample: whether it is kept now and was not before.
-    pub(super) fn put(
-        &mut self,
-        object: &Object,
-        kind: Kind,
-        tick: Tick,
-        value: f64,
-        overwrite: Overwrite,
-    ) -> bool {
+    /// Adds samples of one series, ascending by time, where there are none yet: how many are kept.
+    pub(super) fn fill(&mut self, object: &Object, kind: Kind, samples: &[(Tick, f64)]) -> usize {
         let class = object.class();
-        if !value.is_finite() || kind.object_class() != class || !kind.is_kept() {
-            return false;
+        let Some(&(newest, _)) = samples.last() else { return 0 };
+        if kind.object_class() != class || !kind.is_kept() {
+            return 0;
         }
-        self.newest = self.newest.max(Some(tick));
+        self.newest = self.newest.max(Some(newest));
         let limit = self.bound(class);
-        if tick < limit.oldest || self.sample_at(object, kind, tick).is_some() && overwrite == Overwrite::No {
-            return false;
+        if newest < limit.oldest {
+            return 0;
         }
         let index = match self.numbers.get(object) {
             Some(&index) => index,
             None => self.add(object),
         };
-        let shared = (kind.cadence() == Cadence::EveryPass).then(|| self.place(tick));
-        let limit = self.bound(class);
-        let Some(Some(entry)) = self.entries.get_mut(index) else { return false };
-        match shared {
-            Some(number) => entry.set_shared(kind, number, value, overwrite, limit),
-            None => entry.set_own(kind, tick, value, overwrite, limit),
+        let mut kept = 0;
+        for &(tick, value) in
+            samples.iter().filter(|(tick, value)| *tick >= limit.oldest && value.is_finite())
+        {
+            let shared = (kind.cadence() == Cadence::EveryPass).then(|| self.place(tick));
+            let Some(Some(entry)) = self.entries.get_mut(index) else { break };
+            let is_new = match shared {
+                Some(number) => entry.set_shared(kind, number, value, Overwrite::No, limit),
+                None => entry.set_own(kind, tick, value, Overwrite::No, limit),
+            };
+            kept += usize::from(is_new);
         }
         self.forget_ticks();
-        true
-    }
-
-    fn sample_at(&self, object: &Object, kind: Kind, tick: Tick) -> Option<f64> {
-        let entry = self.entry(object)?;
-        let timeline = entry.timeline(kind, &self.shared)?;
-        let number = timeline.number_from(tick);
-        if number == timeline.number_past(tick) {
-            return None;
-        }
-        entry.find(kind)?.column().get(number)
+        kept
     }
 
     fn entry(&self, object: &Object) -> Option<&Entry> {
