@@ -214,7 +214,16 @@ where
         let mut found = Vec::new();
         let mut page = ListParams { limit: selection.limit.or(Some(PAGE)), ..selection.clone() };
         loop {
-            let list = self.send(Verb::List, "", || self.api.list(&page)).await?;
+            let list = match self.send(Verb::List, "", || self.api.list(&page)).await {
+                Ok(list) => list,
+                // The server has forgotten the list that the pages are of; a whole one needs no memory.
+                Err(error) if page.continue_token.is_some() && error.failure.is_gone() => {
+                    found.clear();
+                    page = ListParams { limit: None, ..selection.clone() };
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             found.extend(list.items);
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),

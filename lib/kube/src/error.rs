@@ -213,6 +213,11 @@ impl Failure {
         matches!(self, Failure::NotFound { .. })
     }
 
+    /// Whether the server no longer has the version that was asked for (410).
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Failure::Refused { code: 410, .. })
+    }
+
     /// Whether somebody else changed the object or owns the field.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Failure::Conflict { .. })

@@ -19,6 +19,7 @@ import urllib.request
 from . import tools
 from .layout import REPOSITORY, BedError, run, which
 from .process import Process, wait_for
+from .proxy import sum_of_samples
 
 CRDS = REPOSITORY / "packaging" / "crds"
 SERVICE_ADDRESSES = "10.96.0.0/16"
@@ -210,12 +211,7 @@ class ControlPlane:
 
     def metric(self, name, **labels):
         """Sum of a metric of the API server over all series with these labels."""
-        total = 0.0
-        for line in self.request("GET", "/metrics").splitlines():
-            series, _, value = line.rpartition(" ")
-            if series.split("{", 1)[0] == name and all(f'{key}="{wanted}"' in series for key, wanted in labels.items()):
-                total += float(value)
-        return total
+        return sum_of_samples(self.request("GET", "/metrics"), name, labels)
 
     def kubectl(self, *words, text=None, check=True, kubeconfig=None):
         """Runs kubectl; returns its output. Without `check` an error's text is returned as well."""

@@ -14,11 +14,12 @@ pub(super) const PURE_CRATES: [&str; 5] =
 pub(super) const BORDER_CRATES: [&str; 3] = ["hooks/host", "hooks/plugins/rust-example", "hooks/sdk"];
 
 /// Crates whose purpose is I/O, time or processes.
-const IO_CRATES: [&str; 17] = [
+const IO_CRATES: [&str; 18] = [
     "async-std",
     "h2",
     "hyper",
     "hyper-util",
+    "kube",
     "libc",
     "listenfd",
     "mio",

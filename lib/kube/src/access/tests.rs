@@ -283,6 +283,25 @@ async fn lists_are_read_page_by_page() {
 }
 
 #[tokio::test]
+async fn a_list_whose_pages_are_forgotten_is_read_whole() {
+    let page = |names: &[&str], token: &str| {
+        let items: Vec<_> = names.iter().map(|name| object(name, 1, "1")).collect();
+        (
+            200,
+            json!({"apiVersion": "example.com/v1", "kind": "BoxList", "items": items, "metadata": {"continue": token}}),
+        )
+    };
+    let server = Server::new([page(&["a"], "t"), refusal(410, "Expired"), page(&["b", "c"], "")]);
+    let found = access(&server).list(&ListParams::default()).await.unwrap();
+    let names: Vec<_> = found.iter().filter_map(|object| object.metadata.name.as_deref()).collect();
+    assert_eq!(names, ["b", "c"]);
+    assert!(!server.lines()[2].contains("limit="), "{:?}", server.lines());
+    // Without pages there is nothing to start over.
+    let server = Server::new([refusal(410, "Expired")]);
+    assert!(access(&server).list(&ListParams::default()).await.unwrap_err().failure.is_gone());
+}
+
+#[tokio::test]
 async fn deleting_tells_whether_there_was_one() {
     let server = Server::new([(200, object("a", 1, "1")), refusal(404, "NotFound")]);
     let boxes = access(&server);
