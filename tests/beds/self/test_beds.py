@@ -12,7 +12,7 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS / "beds"))
-from bed import cgroups, images, podgroups, proxy, qos, steps, tools  # noqa: E402
+from bed import cgroups, controlplane, images, podgroups, proxy, qos, steps, tools  # noqa: E402
 
 
 def load(path):
@@ -255,6 +255,30 @@ class Tools(unittest.TestCase):
             program.write_bytes(b"\0x/test-image-digest@sha256:" + b"0" * 64 + b"\0")
             images.patch_critest(program)
             self.assertEqual(program.read_bytes(), b"\0x/test-image-digest@" + images.digest_of_digest_image().encode() + b"\0")
+
+
+class ControlPlane(unittest.TestCase):
+    """What needs no server."""
+
+    def test_a_token_names_its_subject(self):
+        # {"alg":"none"} . {"sub":"system:serviceaccount:a:b"} . signature, in base64 of URLs without padding
+        token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.AA"
+        self.assertEqual(controlplane.token_subject(token), "system:serviceaccount:a:b")
+
+    def test_free_ports_differ(self):
+        ports = controlplane.free_ports(5)
+        self.assertEqual(len(set(ports)), 5)
+        self.assertTrue(all(0 < port < 65536 for port in ports))
+
+    def test_an_authority_signs_for_addresses(self):
+        with tempfile.TemporaryDirectory() as folder:
+            authority = controlplane.Authority(pathlib.Path(folder, "pki"))
+            certificate, key = authority.sign("server", "/CN=server", "IP:127.0.0.1,DNS:localhost")
+            verified = controlplane.run(["openssl", "verify", "-verify_ip", "127.0.0.1", "-CAfile", authority.certificate, certificate])
+            self.assertIn("OK", verified)
+            with self.assertRaises(controlplane.BedError):
+                controlplane.run(["openssl", "verify", "-verify_ip", "127.0.0.2", "-CAfile", authority.certificate, certificate])
+            self.assertEqual(authority.sign("server", "/CN=server"), (certificate, key), "made once")
 
 
 if __name__ == "__main__":
