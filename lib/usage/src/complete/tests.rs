@@ -4,6 +4,7 @@ use std::sync::Arc;
 use koord_cgroup::path::CgroupPath;
 use koord_extension::qos::KubeQos;
 use koord_extension::units::MilliCpu;
+use proptest::prelude::*;
 
 use crate::inventory::{HostApplicationEntry, PodEntry};
 
@@ -336,4 +337,30 @@ fn the_order_of_pods_does_not_change_a_sum() {
     assert_eq!(sums[0], sums[1]);
     assert_eq!(sums[0], sums[2]);
     assert!(sums[0].0.is_some());
+}
+
+proptest! {
+    #[test]
+    fn the_rest_is_the_systems(
+        node_cpu in 0.0_f64..200.0,
+        node_memory in 0.0_f64..1e12,
+        pods in prop::collection::btree_map("[a-f0-9]{4}", (0.0_f64..10.0, 0.0_f64..1e10), 0..40),
+        applications in prop::collection::btree_map("[a-z]{3}", (0.0_f64..10.0, 0.0_f64..1e10), 0..5),
+    ) {
+        let mut samples = node(node_cpu, node_memory);
+        for (uid, (cpu, memory)) in &pods {
+            samples.extend(pod_samples(uid, *cpu, *memory));
+        }
+        for (name, (cpu, memory)) in &applications {
+            samples.extend(application(name, *cpu, *memory));
+        }
+        let uids: Vec<&str> = pods.keys().map(String::as_str).collect();
+        let (cpu, memory) = system(&mut Completion::default(), pass(1, &samples), &inventory(&uids));
+        let used = pods.values().chain(applications.values());
+        let (used_cpu, used_memory) = used.fold((0.0, 0.0), |(cpu, memory), (more, most)| (cpu + more, memory + most));
+        let (cpu, memory) = (cpu.expect("all is known"), memory.expect("all is known"));
+        prop_assert!(cpu >= 0.0 && memory >= 0.0);
+        prop_assert!((cpu - (node_cpu - used_cpu).max(0.0)).abs() < 1e-9);
+        prop_assert!((memory - (node_memory - used_memory).max(0.0)).abs() < 1.0);
+    }
 }
