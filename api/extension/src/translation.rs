@@ -262,15 +262,57 @@ impl PodResources {
             .chain([&mut self.overhead])
     }
 
+    /// These resources, borrowed.
+    pub fn borrowed(&self) -> BorrowedPodResources<'_> {
+        BorrowedPodResources {
+            init_containers: &self.init_containers,
+            containers: &self.containers,
+            overhead: &self.overhead,
+            resources: self.resources.as_ref(),
+        }
+    }
+
+    /// See [`BorrowedPodResources::kube_qos`].
+    pub fn kube_qos(&self) -> KubeQos {
+        self.borrowed().kube_qos()
+    }
+
+    /// See [`BorrowedPodResources::request`].
+    pub fn request(&self, name: &str) -> Quantity {
+        self.borrowed().request(name)
+    }
+}
+
+impl ContainerResources {
+    /// Whether it is, as an init container, one that keeps running beside the others (Kubernetes 1.29).
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy == "Always"
+    }
+}
+
+/// [`PodResources`] that are part of something else.
+#[derive(Debug, Clone, Copy)]
+pub struct BorrowedPodResources<'a> {
+    /// Init containers, in order.
+    pub init_containers: &'a [ContainerResources],
+    /// Containers.
+    pub containers: &'a [ContainerResources],
+    /// Overhead of the runtime.
+    pub overhead: &'a ResourceList,
+    /// Requests and limits of the pod as a whole.
+    pub resources: Option<&'a Requirements>,
+}
+
+impl BorrowedPodResources<'_> {
     /// The QoS class that Kubernetes gives the pod, from CPU and memory of all containers, or of the pod as
     /// a whole where it states them.
     pub fn kube_qos(&self) -> KubeQos {
-        let stated: Vec<&Requirements> = match &self.resources {
+        let stated: Vec<&Requirements> = match self.resources {
             Some(resources) if states_native(resources) => vec![resources],
             _ => self
                 .init_containers
                 .iter()
-                .chain(&self.containers)
+                .chain(self.containers)
                 .map(|container| &container.resources)
                 .collect(),
         };
@@ -301,9 +343,9 @@ impl PodResources {
     pub fn request(&self, name: &str) -> Quantity {
         let of = |resources: &Requirements| resources.requests.get(name).copied();
         let (mut sidecars, mut during_init) = (Quantity::ZERO, Quantity::ZERO);
-        for container in &self.init_containers {
+        for container in self.init_containers {
             let amount = of(&container.resources).unwrap_or_default();
-            if container.restart_policy == "Always" {
+            if container.is_sidecar() {
                 sidecars = sidecars.plus(amount);
                 during_init = during_init.max(sidecars);
             } else {
@@ -316,7 +358,7 @@ impl PodResources {
             .filter_map(|container| of(&container.resources))
             .fold(Quantity::ZERO, Quantity::plus);
         let containers = regular.plus(sidecars).max(during_init);
-        let pod = self.resources.as_ref().and_then(of);
+        let pod = self.resources.and_then(of);
         pod.unwrap_or(containers).plus(self.overhead.get(name).copied().unwrap_or_default())
     }
 }

@@ -5,21 +5,24 @@
 //! others are kept.
 
 mod list;
-mod request;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use koord_extension::keys::resource;
 use koord_extension::priority::{PriorityBands, PriorityClass};
 use koord_extension::qos::{KubeQos, QosClass};
 use koord_extension::quantity::ResourceList;
+use koord_extension::translation::BorrowedPodResources;
+pub use koord_extension::translation::{ContainerResources as Container, Requirements};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 pub use list::{PodList, PodListError, RefusedPod};
 
+use crate::resources::Resources;
 use crate::wall_time::WallTime;
 
 /// A pod.
@@ -84,32 +87,6 @@ pub struct PodSpec {
     /// Whether it is in the host's network.
     #[serde(deserialize_with = "or_default")]
     pub host_network: bool,
-}
-
-/// A container of a pod, as asked for.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Container {
-    /// Name.
-    #[serde(deserialize_with = "or_default")]
-    pub name: String,
-    /// Resources.
-    #[serde(deserialize_with = "or_default")]
-    pub resources: Requirements,
-    /// Of an init container: `Always` makes it a sidecar, which keeps running.
-    pub restart_policy: Option<String>,
-}
-
-/// Requests and limits.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-#[serde(default)]
-pub struct Requirements {
-    /// Requests.
-    #[serde(deserialize_with = "or_default")]
-    pub requests: ResourceList,
-    /// Limits.
-    #[serde(deserialize_with = "or_default")]
-    pub limits: ResourceList,
 }
 
 /// What the kubelet says of a pod.
@@ -184,10 +161,15 @@ impl ContainerStatus {
     }
 }
 
-impl Container {
-    /// Whether it is, as an init container, one that keeps running beside the others (Kubernetes 1.29).
-    pub fn is_sidecar(&self) -> bool {
-        self.restart_policy.as_deref() == Some("Always")
+impl PodSpec {
+    /// What decides about resources.
+    pub fn borrowed(&self) -> BorrowedPodResources<'_> {
+        BorrowedPodResources {
+            init_containers: &self.init_containers,
+            containers: &self.containers,
+            overhead: &self.overhead,
+            resources: self.resources.as_ref(),
+        }
     }
 }
 
@@ -209,7 +191,17 @@ impl Pod {
 
     /// Kubernetes' QoS class: as its status states, else by its containers' CPU and memory.
     pub fn kube_qos(&self) -> KubeQos {
-        KubeQos::from_name(&self.status.qos_class).unwrap_or_else(|| request::kube_qos(&self.spec))
+        KubeQos::from_name(&self.status.qos_class).unwrap_or_else(|| self.spec.borrowed().kube_qos())
+    }
+
+    /// CPU and memory it requests, by the rule of Kubernetes; each at least 0.
+    pub fn request(&self) -> Resources {
+        let resources = self.spec.borrowed();
+        let requested = Resources {
+            cpu: resources.request(resource::CPU).milli_cpu(),
+            memory: resources.request(resource::MEMORY).bytes(),
+        };
+        requested.larger(Resources::ZERO)
     }
 
     /// The QoS class that its label states.

@@ -20,24 +20,16 @@ pub struct WriteLimiter {
 }
 
 /// Too many writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "more than {BURST} writes within {} s; the next one is possible in {} ms",
+    REFILL.as_secs(),
+    after.as_millis()
+)]
 pub struct TooManyWrites {
     /// When the next one is possible.
     pub after: Duration,
 }
-
-impl std::fmt::Display for TooManyWrites {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            formatter,
-            "more than {BURST} writes within {} s; the next one is possible in {} ms",
-            REFILL.as_secs(),
-            self.after.as_millis()
-        )
-    }
-}
-
-impl std::error::Error for TooManyWrites {}
 
 impl Default for WriteLimiter {
     fn default() -> WriteLimiter {

@@ -42,7 +42,8 @@ impl Default for Policy {
 }
 
 /// A field of the spec that is passed over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {value} is passed over; wanted {wanted}")]
 pub struct PolicyProblem {
     /// The field.
     pub field: &'static str,
@@ -52,24 +53,17 @@ pub struct PolicyProblem {
     pub wanted: &'static str,
 }
 
-impl std::fmt::Display for PolicyProblem {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} {} is passed over; wanted {}", self.field, self.value, self.wanted)
-    }
-}
-
 impl Policy {
     /// The policy of a `spec`, which may be null. A field that is absent or null has its default; one that
     /// cannot be used is told and has its default; of durations only the bad ones are passed over.
     pub fn of_spec(spec: &Value) -> (Policy, Vec<PolicyProblem>) {
         let mut policy = Policy::default();
         let mut reader = Reader { problems: Vec::new() };
-        if let Some(spec) = reader.object("spec", Some(spec)) {
-            if let Some(collect) =
+        if let Some(spec) = reader.object("spec", Some(spec))
+            && let Some(collect) =
                 reader.object("spec.metricCollectPolicy", field(spec, "metricCollectPolicy"))
-            {
-                reader.collect_policy(collect, &mut policy);
-            }
+        {
+            reader.collect_policy(collect, &mut policy);
         }
         policy.report_interval = policy.report_interval.max(SHORTEST_INTERVAL);
         policy.aggregate = policy.aggregate.max(SHORTEST_AGGREGATE);
@@ -202,6 +196,12 @@ impl PolicyInForce {
         self.policy = policy;
         Observed::Changed(problems)
     }
+
+    /// Notes that the object is gone. Its policy stays in force, and an object that takes its place is
+    /// looked at whatever its generation.
+    pub fn forget(&mut self) {
+        self.seen = None;
+    }
 }
 
 #[cfg(test)]
@@ -332,8 +332,10 @@ mod tests {
         assert_eq!(in_force.policy().report_interval, seconds(90));
         assert_eq!(in_force.observe(3, &spec(100)), Observed::Changed(Vec::new()));
         assert_eq!(in_force.policy().report_interval, seconds(100));
-        // A new object may start from the first generation again.
-        assert_eq!(in_force.observe(1, &json!({})), Observed::Changed(Vec::new()));
+        // A new object starts from the first generation again.
+        in_force.forget();
+        assert_eq!(in_force.policy().report_interval, seconds(100));
+        assert_eq!(in_force.observe(3, &json!({})), Observed::Changed(Vec::new()));
         assert_eq!(in_force.policy(), &Policy::default());
     }
 }

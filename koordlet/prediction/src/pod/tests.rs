@@ -83,14 +83,17 @@ fn kube_qos_is_stated_or_follows_from_the_containers() {
         let containers: Vec<_> = containers.into_iter().map(|all| json!({"resources": all})).collect();
         pod(json!({"spec": {"containers": containers}})).kube_qos()
     };
-    assert_eq!(qos(vec![&both, &limits]), KubeQos::Guaranteed);
+    assert_eq!(qos(vec![&both, &both]), KubeQos::Guaranteed);
+    // The API server fills in requests, so a pod without them has none.
+    assert_eq!(qos(vec![&both, &limits]), KubeQos::Burstable);
     assert_eq!(qos(vec![&both, &part]), KubeQos::Burstable);
     assert_eq!(qos(vec![&both, &json!({})]), KubeQos::Burstable);
     assert_eq!(qos(vec![&json!({}), &json!({"requests": {"cpu": "0"}})]), KubeQos::BestEffort);
 
-    let stated = json!({"spec": {"containers": [{"resources": both}]}, "status": {"qosClass": "Burstable"}});
+    let stated =
+        json!({"spec": {"containers": [{"resources": both.clone()}]}, "status": {"qosClass": "Burstable"}});
     assert_eq!(pod(stated).kube_qos(), KubeQos::Burstable);
-    let whole = json!({"spec": {"resources": limits, "containers": [{}]}});
+    let whole = json!({"spec": {"resources": both, "containers": [{}]}});
     assert_eq!(pod(whole).kube_qos(), KubeQos::Guaranteed);
     let init =
         json!({"spec": {"initContainers": [{"resources": part}], "containers": [{"resources": both}]}});
