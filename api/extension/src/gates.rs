@@ -78,6 +78,10 @@ gates! {
     BatchResource = "BatchResource", Beta, [Koordlet];
     /// Rule: shares, quota and memory of mid resources. Koordinator has none of it.
     MidResource = "MidResource", Beta, [Koordlet];
+    /// Memory of pods on NUMA nodes is counted without page cache, as that of the nodes is. Koordinator has none of it.
+    NumaMemoryWithoutCache = "NUMAMemoryWithoutCache", Beta, [Koordlet];
+    /// Memory of the system follows the policy for memory. Koordinator has none of it.
+    PolicyAwareSystemMemory = "PolicyAwareSystemMemory", Alpha, [Koordlet];
     /// Audit log.
     AuditEvents = "AuditEvents", Alpha, [Koordlet];
     /// Audit log over HTTP.
@@ -481,6 +485,7 @@ mod tests {
                 "CPUSetAllocator",
                 "BatchResource",
                 "MidResource",
+                "NUMAMemoryWithoutCache",
             ]
         );
         assert_eq!(

@@ -1,6 +1,7 @@
 //! The HTTP endpoints of a kubelet: its pods, its configuration.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -111,7 +112,8 @@ pub enum KubeletError {
 pub struct KubeletClient {
     url: String,
     limit: Duration,
-    transport: Transport,
+    /// Behind a lock, held while it is cloned, so that a shared client can be used by tasks on any thread.
+    transport: Arc<Mutex<Transport>>,
 }
 
 impl std::fmt::Debug for KubeletClient {
@@ -151,7 +153,11 @@ impl KubeletClient {
             HeaderValue::try_from(options.user_agent.as_str()).map_err(|error| failed(error.into()))?;
         config.headers.push((USER_AGENT, agent));
         let transport = transport(&config, token, options.limit).map_err(|error| failed(error.into()))?;
-        Ok(KubeletClient { url, limit: options.limit, transport })
+        Ok(KubeletClient { url, limit: options.limit, transport: Arc::new(Mutex::new(transport)) })
+    }
+
+    fn transport(&self) -> Transport {
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Scheme, host and port.
@@ -182,7 +188,7 @@ impl KubeletClient {
             .header(ACCEPT, "application/json")
             .body(Body::empty())
             .map_err(|error| no_answer(error.into()))?;
-        let answer = self.transport.clone().oneshot(request).await.map_err(|source| {
+        let answer = self.transport().oneshot(request).await.map_err(|source| {
             if source.is::<crate::transport::NoAnswerInTime>() {
                 KubeletError::Timeout { url: url.to_owned(), limit: self.limit }
             } else {
