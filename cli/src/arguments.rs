@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use koord_admin::Mode;
+use koord_extension::qos::QosClass;
 use koord_runtime::duration::parse_go_duration;
 
 /// Where the proxy's admin socket is by default.
@@ -71,6 +72,9 @@ pub enum Topic {
     /// State of this node, its pods, and switching the proxy's rules
     #[command(subcommand)]
     Node(NodeAction),
+    /// What the node, its pods or its QoS classes use; on a terminal, refreshed with each sample until interrupted
+    #[command(subcommand)]
+    Top(TopAction),
     /// Why a pod or container has the values it has
     Explain(Explain),
     /// Hooks of the proxy
@@ -133,6 +137,77 @@ pub enum NodeAction {
     },
     /// Let the proxy's rules act (mode enforce)
     Enable,
+}
+
+/// Whose usage.
+#[derive(Debug, Clone, Subcommand)]
+pub enum TopAction {
+    /// The node, its NUMA nodes, all pods together, and what is no pod
+    Node {
+        /// How long.
+        #[command(flatten)]
+        refresh: Refresh,
+    },
+    /// Pods
+    Pods(TopPods),
+    /// QoS classes, and what best-effort pods may use
+    Qos {
+        /// How long.
+        #[command(flatten)]
+        refresh: Refresh,
+    },
+}
+
+/// How long usage is shown.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Refresh {
+    /// Show one table and end, as if the output were no terminal; -o json and -o yaml do so too
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// Which pods, in which order.
+#[derive(Debug, Clone, Default, Args)]
+pub struct TopPods {
+    /// Pods whose name, or NAMESPACE/NAME, contains this
+    #[arg(value_name = "TEXT")]
+    pub text: Option<String>,
+    /// Pods of this namespace only
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Pods of this QoS class in force only: LSE, LSR, LS, BE or SYSTEM
+    #[arg(long, value_name = "CLASS", value_parser = class)]
+    pub qos: Option<QosClass>,
+    /// Order of the rows, the largest first except for names
+    #[arg(long, value_enum, value_name = "COLUMN", default_value = "cpu")]
+    pub sort: SortBy,
+    /// Show the containers of each pod as well
+    #[arg(long)]
+    pub containers: bool,
+    /// Show so many pods at most
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+    /// How long.
+    #[command(flatten)]
+    pub refresh: Refresh,
+}
+
+/// Column that rows are ordered by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum SortBy {
+    /// CPU now
+    #[default]
+    Cpu,
+    /// CPU over the last minute
+    CpuAverage,
+    /// Throttled part of the quota's periods
+    Throttled,
+    /// Memory without page cache
+    Memory,
+    /// Pressure on CPU
+    Pressure,
+    /// Namespace and name
+    Name,
 }
 
 /// Which pods.
@@ -201,6 +276,10 @@ fn mode_parser() -> impl clap::builder::TypedValueParser<Value = Mode> {
         PossibleValue::new(Mode::Off.as_str()).help("Requests pass as they came; values already set stay"),
     ];
     PossibleValuesParser::new(values).try_map(|text| text.parse::<Mode>())
+}
+
+fn class(text: &str) -> Result<QosClass, String> {
+    QosClass::from_name(text).ok_or_else(|| "accepted: LSE, LSR, LS, BE, SYSTEM".to_owned())
 }
 
 fn socket(text: &str) -> Result<PathBuf, String> {
@@ -294,6 +373,9 @@ mod tests {
             "koordctl node diff --exit-code",
             "koordctl node mode shadow --admin-socket unix:/x",
             "koordctl node disable --yes",
+            "koordctl top node",
+            "koordctl top pods web -n default --qos BE --sort memory --containers --limit 5 --once",
+            "koordctl top qos --once -o json",
             "koordctl explain web",
             "koordctl explain pod web",
             "koordctl explain -f pod.yaml",
@@ -313,6 +395,9 @@ mod tests {
             ("koordctl hooks test a.so --sample s.json", ErrorKind::MissingRequiredArgument),
             ("koordctl node pods -o xml", ErrorKind::InvalidValue),
             ("koordctl nodes", ErrorKind::InvalidSubcommand),
+            ("koordctl top pods --qos be", ErrorKind::ValueValidation),
+            ("koordctl top pods --limit 0", ErrorKind::ValueValidation),
+            ("koordctl top pods --sort disk", ErrorKind::InvalidValue),
         ] {
             assert_eq!(parse(wrong), Err(kind), "{wrong}");
         }

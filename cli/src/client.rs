@@ -1,6 +1,6 @@
 //! Asks the proxy over its admin socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -94,6 +94,23 @@ pub enum ClientError {
         /// What the proxy said.
         message: String,
     },
+    /// The proxy does not sample usage.
+    #[error(
+        "the program at {} does not tell usage: is it a koord-runtime-proxy of this release that runs with --usage=on?",
+        socket.display()
+    )]
+    NoUsage {
+        /// Path of the socket.
+        socket: PathBuf,
+    },
+    /// The proxy serves as many as it can.
+    #[error("{request} was refused: {message}; try again when one of them has ended")]
+    Busy {
+        /// The call.
+        request: String,
+        /// What the proxy said.
+        message: String,
+    },
     /// The answer is not what this program understands.
     #[error("the answer to {request} is not understood: are proxy and koordctl of the same release?")]
     NotUnderstood {
@@ -124,6 +141,8 @@ impl ClientError {
             | ClientError::Lost { .. } => true,
             ClientError::Unknown { .. }
             | ClientError::Refusal { .. }
+            | ClientError::NoUsage { .. }
+            | ClientError::Busy { .. }
             | ClientError::NotUnderstood { .. }
             | ClientError::Request { .. } => false,
         }
@@ -141,6 +160,16 @@ impl Client {
     /// Asks at `socket`, and waits for each answer at most `limit`.
     pub fn new(socket: PathBuf, limit: Duration) -> Client {
         Client { socket, limit }
+    }
+
+    /// The socket it asks at.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// How long it waits for an answer.
+    pub fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// The answer to `GET target`, where `target` is a path with an optional query.
@@ -224,6 +253,14 @@ impl Client {
         })
     }
 
+    /// A connection to the socket.
+    ///
+    /// # Errors
+    /// There is none to be had; the error says why.
+    pub async fn connect(&self) -> Result<UnixStream, ClientError> {
+        UnixStream::connect(&self.socket).await.map_err(|source| self.not_connected(source))
+    }
+
     async fn exchange(
         &self,
         request: &str,
@@ -231,7 +268,7 @@ impl Client {
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let lost =
             |source| ClientError::Lost { socket: self.socket.clone(), request: request.to_owned(), source };
-        let stream = UnixStream::connect(&self.socket).await.map_err(|source| self.not_connected(source))?;
+        let stream = self.connect().await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|source| lost(source.into()))?;

@@ -13,6 +13,7 @@ pub mod outcome;
 pub mod output;
 pub mod pages;
 pub mod surroundings;
+pub mod top;
 pub mod version;
 
 use std::ffi::OsString;
@@ -74,6 +75,7 @@ fn carry_out(
     let mut session = Session::new(&arguments.common, surroundings);
     match arguments.topic {
         Topic::Node(action) => node::run(action, &mut session),
+        Topic::Top(action) => top::run(&action, &mut session),
         Topic::Explain(what) => explain::run(what, &mut session),
         Topic::Hooks(action) => hooks::run(action, &mut session),
         Topic::Version(options) => version::run(&options, &mut session),

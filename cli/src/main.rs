@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let terminal = Terminal {
         width: columns(on_screen),
+        height: lines(on_screen),
         // https://no-color.org: any value but the empty one switches colours off.
         color: on_screen && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
         can_ask: on_screen && stdin.is_terminal(),
@@ -38,4 +39,10 @@ fn columns(on_screen: bool) -> Option<usize> {
         (on_screen && size.ws_col > 0).then_some(usize::from(size.ws_col))
     };
     exported.or_else(asked)
+}
+
+/// Height of the screen; that of the oldest terminals if it does not tell.
+fn lines(on_screen: bool) -> Option<usize> {
+    let asked = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_row));
+    on_screen.then(|| asked.filter(|lines| *lines > 0).unwrap_or(24))
 }

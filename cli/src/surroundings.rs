@@ -16,6 +16,8 @@ use crate::output::style::Style;
 pub struct Terminal {
     /// Width in characters; nothing if the output is no terminal, so that lines are not wrapped.
     pub width: Option<usize>,
+    /// Height in lines; nothing if the output is no terminal, which cannot be drawn on again.
+    pub height: Option<usize>,
     /// Colours may be used.
     pub color: bool,
     /// Somebody is there who can answer a question.

@@ -71,6 +71,8 @@ pub struct Usage {
     windows: Arc<Windows>,
     listeners: broadcast::Sender<Arc<Published>>,
     boot_id: String,
+    cpus: u32,
+    memory: u64,
     interval: Duration,
     detail: UsageMetrics,
     watchers: AtomicUsize,
@@ -85,6 +87,8 @@ impl Usage {
             windows: Arc::new(Windows::new(RETENTION)),
             listeners: broadcast::Sender::new(WAITING_PASSES),
             boot_id: boot_id(proc_root),
+            cpus: cpus(proc_root),
+            memory: memory(proc_root),
             interval: config.interval,
             detail: config.metrics,
             watchers: AtomicUsize::new(0),
@@ -242,4 +246,22 @@ fn raise_descriptor_limit() {
 fn boot_id(proc_root: &Path) -> String {
     let file = proc_root.join("sys/kernel/random/boot_id");
     std::fs::read_to_string(file).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// CPUs that are on; 0 if the kernel does not tell.
+fn cpus(proc_root: &Path) -> u32 {
+    let text = std::fs::read_to_string(proc_root.join("stat")).unwrap_or_default();
+    let of_one = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))
+    };
+    u32::try_from(text.lines().filter(of_one).count()).unwrap_or(0)
+}
+
+/// Memory of the machine in bytes; 0 if the kernel does not tell.
+fn memory(proc_root: &Path) -> u64 {
+    let text = std::fs::read_to_string(proc_root.join("meminfo")).unwrap_or_default();
+    let kibibytes = text.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    kibibytes.unwrap_or(0).saturating_mul(1024)
 }

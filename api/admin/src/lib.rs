@@ -18,6 +18,7 @@ pub mod query;
 pub mod restore;
 pub mod selection;
 pub mod status;
+pub mod usage;
 
 use serde::{Deserialize, Serialize};
 

@@ -82,7 +82,7 @@ mod tests {
     fn disable_with(answer: &str) -> (Result<Outcome, Failure>, String) {
         let (mut output, mut complaints) = (Vec::new(), Vec::new());
         let mut surroundings = Surroundings {
-            terminal: Terminal { width: None, color: false, can_ask: true },
+            terminal: Terminal { can_ask: true, ..Terminal::default() },
             input: &mut answer.as_bytes(),
             output: &mut output,
             complaints: &mut complaints,

@@ -146,11 +146,15 @@ impl Routes {
     }
 
     async fn serve(self: Arc<Self>, mut request: StreamedCall, closing: Closing) -> StreamedAnswer {
-        if request.version() == Version::HTTP_2
-            && let Some(service) = self.service_of(request.uri().path())
-        {
-            request.extensions_mut().insert(closing);
-            return service(request).await;
+        if request.version() == Version::HTTP_2 {
+            if let Some(service) = self.service_of(request.uri().path()) {
+                request.extensions_mut().insert(closing);
+                return service(request).await;
+            }
+            let kind = request.headers().get(header::CONTENT_TYPE);
+            if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+                return unknown_service();
+            }
         }
         self.answer(request).await.map(|body| body.map_err(|never| match never {}).boxed_unsync())
     }
@@ -195,6 +199,16 @@ impl Routes {
         }
         overview
     }
+}
+
+/// The answer to a gRPC call of a service that is not there, in the words of gRPC: UNIMPLEMENTED.
+fn unknown_service() -> StreamedAnswer {
+    let mut response = Response::new(Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert("grpc-status", HeaderValue::from_static("12"));
+    headers.insert("grpc-message", HeaderValue::from_static("unknown service"));
+    response
 }
 
 /// An answer of one piece.
@@ -341,47 +355,38 @@ where
             async move { Ok::<_, Infallible>(routes.serve(request, closing).await) }
         }
     });
-    let result = if routes.services.is_empty() {
-        let connection = http1().serve_connection(TokioIo::new(stream), service);
-        until_cancelled(connection, &token, |connection| connection.graceful_shutdown()).await
-    } else {
-        let found = tokio::select! {
-            () = token.cancelled() => return,
-            found = tokio::time::timeout(HEADER_TIMEOUT, preface::find(stream)) => found,
-        };
-        match found {
-            Ok(Ok((Protocol::Http1, stream))) => {
-                let connection = http1().serve_connection(TokioIo::new(stream), service);
-                until_cancelled(connection, &token, |connection| connection.graceful_shutdown()).await
-            }
-            Ok(Ok((Protocol::Http2, stream))) => {
-                let mut builder = hyper::server::conn::http2::Builder::new(Calls(supervisor));
-                builder
-                    .timer(TokioTimer::new())
-                    .max_concurrent_streams(MOST_CALLS)
-                    .max_send_buf_size(SEND_BUFFER);
-                let connection = builder.serve_connection(TokioIo::new(stream), service);
-                until_cancelled(connection, &token, |connection| connection.graceful_shutdown()).await
-            }
-            Ok(Err(error)) => {
-                tracing::debug!(error = %error, "admin connection ended before its first request");
-                return;
-            }
-            Err(_elapsed) => {
-                tracing::debug!("admin connection without a request");
-                return;
-            }
+    let found = tokio::select! {
+        () = token.cancelled() => return,
+        found = tokio::time::timeout(HEADER_TIMEOUT, preface::find(stream)) => found,
+    };
+    let result = match found {
+        Ok(Ok((Protocol::Http1, stream))) => {
+            let mut builder = hyper::server::conn::http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).half_close(true);
+            let connection = builder.serve_connection(TokioIo::new(stream), service);
+            until_cancelled(connection, &token, |connection| connection.graceful_shutdown()).await
+        }
+        Ok(Ok((Protocol::Http2, stream))) => {
+            let mut builder = hyper::server::conn::http2::Builder::new(Calls(supervisor));
+            builder
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(MOST_CALLS)
+                .max_send_buf_size(SEND_BUFFER);
+            let connection = builder.serve_connection(TokioIo::new(stream), service);
+            until_cancelled(connection, &token, |connection| connection.graceful_shutdown()).await
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(error = %error, "admin connection ended before its first request");
+            return;
+        }
+        Err(_elapsed) => {
+            tracing::debug!("admin connection without a request");
+            return;
         }
     };
     if let Err(error) = result {
         tracing::debug!(error = %crate::error_chain::Chain(&error), "admin connection ended early");
     }
-}
-
-fn http1() -> hyper::server::conn::http1::Builder {
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).half_close(true);
-    builder
 }
 
 /// Waits for a connection to end; once `token` is cancelled, it is told to.

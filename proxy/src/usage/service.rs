@@ -118,6 +118,8 @@ impl Watcher {
             now_tick: now.milliseconds(),
             interval_milliseconds: u32::try_from(usage.interval.as_millis()).unwrap_or(u32::MAX),
             server: Build::THIS.to_string(),
+            cpus: usage.cpus,
+            memory_bytes: usage.memory,
         }))]);
         let (mut backfill, mut told) = (None, None);
         // A pass that is published meanwhile is among those to come as well, and is told once.

@@ -60,6 +60,12 @@ pub struct Start {
     /// Name and version of the server, for people.
     #[prost(string, tag = "4")]
     pub server: ::prost::alloc::string::String,
+    /// CPUs of the machine that are on; 0 if that is not known.
+    #[prost(uint32, tag = "5")]
+    pub cpus: u32,
+    /// Memory of the machine in bytes; 0 if that is not known.
+    #[prost(uint64, tag = "6")]
+    pub memory_bytes: u64,
 }
 /// All pods.
 #[derive(Clone, PartialEq, ::prost::Message)]

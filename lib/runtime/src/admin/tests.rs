@@ -147,6 +147,10 @@ async fn services_are_called_over_http2_on_the_same_socket() {
     };
     let answer = sender.send_request(call("/nothing")).await.expect("an answer");
     assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    let mut unknown = call("/other.Service/Watch");
+    unknown.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc+proto"));
+    let answer = sender.send_request(unknown).await.expect("an answer");
+    assert_eq!((answer.status(), &answer.headers()["grpc-status"]), (StatusCode::OK, &HeaderValue::from(12)));
     let mut answer = sender.send_request(call("/test.Service/Watch")).await.expect("an answer");
     let first = answer.body_mut().frame().await.expect("a frame").expect("no error");
     assert_eq!(first.into_data().expect("data"), "/test.Service/Watch");
