@@ -1,7 +1,7 @@
 //! What a node agent reports of usage: the status of NodeMetric, and when it is written.
 //!
-//! - [`policy`]: what the object's spec asks for, laid over the defaults
-//! - [`status`]: the status, computed from the windows of a [`Store`](koord_usage::store::Store)
+//! - [`mod@policy`]: what the object's spec asks for, laid over the defaults
+//! - [`mod@status`]: the status, computed from the windows of a [`Store`](koord_usage::store::Store)
 //! - [`evidence`]: which samples stand behind each figure
 //! - [`training`]: what the predictor learns from
 //! - [`schedule`], [`deadband`], [`limiter`]: when a status is written, and when it need not be
