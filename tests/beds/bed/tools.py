@@ -19,7 +19,7 @@ import time
 from . import images
 from .layout import BEDS, BedError, cache_folder, run
 
-CARGO_PACKAGES = {"cargo-deny": "0.20.2", "cargo-fuzz": "0.13.2"}
+CARGO_PACKAGES = {"cargo-deb": "3.8.0", "cargo-deny": "0.20.2", "cargo-fuzz": "0.13.2", "cargo-generate-rpm": "0.21.1"}
 KUBELETS = {"1.37": "v1.37.2", "1.34": "v1.34.4"}
 KUBE_APISERVER = "v1.37.2"
 UNUSED_SETS_ARE_KEPT_SECONDS = 30 * 24 * 3600
