@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use http::{HeaderValue, StatusCode, header};
 use koord_audit::query::NEXT_PAGE_HEADER;
+use koord_node_report::status::MemoryFallback;
 use koord_runtime::admin::{self, Answer, Call, Routes};
 use koord_runtime::supervisor::Supervisor;
 use koord_usage::kind::Kind;
@@ -41,9 +42,14 @@ impl Admin {
         if state.is_degraded.load(Ordering::Relaxed) {
             notes.push("directories of pods are scanned because they cannot be watched".to_owned());
         }
-        let report = self.reporter.report(false);
-        if let Some(fallback) = report.memory_fallback {
-            notes.push(format!("memory is reported without page cache: {fallback:?}"));
+        match self.reporter.memory_fallback() {
+            Some(MemoryFallback::HotPageCacheUnsupported) => notes.push(
+                "memory is reported without page cache, as the kernel does not tell which page cache is in use"
+                    .to_owned(),
+            ),
+            Some(MemoryFallback::NoSamples(_)) => notes
+                .push("some memory is reported without page cache, as there are no samples of the wanted sort".to_owned()),
+            None => {}
         }
         if !state.node.borrow().is_known() {
             notes.push("the API server has not been heard yet".to_owned());

@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use koord_kube::client::Source;
+use koord_cgroup::layout::DetectError;
+use koord_kube::client::{ConfigError, Source};
 use koord_runtime::environment::Environment;
 use koord_runtime::error_chain::Chain;
 use koord_runtime::exit::Exit;
@@ -52,7 +53,9 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(error) => {
             complain(&format!("{error:#}"));
-            Exit::Usage.into()
+            // What the flags name is not there or not what it should be; anything else may pass.
+            let of_flags = error.is::<DetectError>() || error.is::<ConfigError>();
+            if of_flags { Exit::Usage.into() } else { Exit::RuntimeError.into() }
         }
     }
 }

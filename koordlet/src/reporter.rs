@@ -14,7 +14,7 @@ use koord_node_report::limiter::WriteLimiter;
 use koord_node_report::memory::MemoryMeasure;
 use koord_node_report::policy::{self, Policy, PolicyInForce};
 use koord_node_report::schedule::{Moment, Schedule};
-use koord_node_report::status::{Prediction, Profile, Report, ReportOptions, View, report};
+use koord_node_report::status::{MemoryFallback, Prediction, Profile, Report, ReportOptions, View, report};
 use koord_prediction::{Resources, WallTime};
 use koord_runtime::CancellationToken;
 use koord_runtime::error_chain::Chain;
@@ -64,6 +64,8 @@ pub fn completion(policy: &Policy, config: &flags::Config) -> CompletionOptions 
 struct Last {
     written: Option<NodeMetricStatus>,
     at: Option<Instant>,
+    /// Why memory is not measured as the policy wants, if it is not.
+    fallback: Option<MemoryFallback>,
 }
 
 /// Reports on the node.
@@ -93,6 +95,11 @@ impl Reporter {
     /// Time since the last report was written.
     pub fn age(&self) -> Option<Duration> {
         lock(&self.last).at.map(|at| at.elapsed())
+    }
+
+    /// Why memory of the last report is not measured as the policy wants, if it is not.
+    pub fn memory_fallback(&self) -> Option<MemoryFallback> {
+        lock(&self.last).fallback
     }
 
     /// The report of this moment.
@@ -233,7 +240,8 @@ impl Reporter {
             Ok(Written::Done(_)) => {
                 let bytes = serde_json::to_vec(&status).map_or(0, |text| text.len());
                 self.state.internal.set(&internal::REPORT_BYTES, &[], bytes as f64);
-                *lock(&self.last) = Last { written: Some(status), at: Some(Instant::now()) };
+                let mut last = lock(&self.last);
+                (last.written, last.at) = (Some(status), Some(Instant::now()));
                 "written"
             }
             Ok(Written::Missing) => "absent",
@@ -247,6 +255,7 @@ impl Reporter {
     /// Tells metrics of a report.
     fn tell(&self, report: &Report) {
         let (internal, external) = (&self.state.internal, &self.state.external);
+        lock(&self.last).fallback = report.memory_fallback;
         let fallback = report.memory_fallback.is_some();
         internal.set(&internal::POLICY_FALLBACK, &[], f64::from(u8::from(fallback)));
         if self.state.config.gates.enabled(Gate::NodeMetricPromMetrics) {

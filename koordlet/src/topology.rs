@@ -22,7 +22,7 @@ use koord_runtime::CancellationToken;
 use koord_runtime::error_chain::Chain;
 use koord_topology::kubelet::{CpuManagerState, STATE_FILE};
 use koord_topology::pools;
-use koord_topology_report::{Input, KubeletConfig, NodeFacts, PodFacts, Published, Report, creation, report};
+use koord_topology_report::{Input, KubeletConfig, NodeFacts, PodFacts, Published, Report, Warning, creation, report};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -87,6 +87,8 @@ pub struct TopologyReporter {
     published: watch::Receiver<Observed<Topology>>,
     kubelet: Kubelet,
     configuration: Option<(KubeletConfig, Instant, KubeletIdentity)>,
+    /// Warnings of the last round.
+    warned: Vec<Warning>,
 }
 
 impl TopologyReporter {
@@ -97,7 +99,7 @@ impl TopologyReporter {
         resource: ApiResource,
         published: watch::Receiver<Observed<Topology>>,
     ) -> TopologyReporter {
-        TopologyReporter { state, access, resource, published, kubelet: Kubelet::default(), configuration: None }
+        TopologyReporter { state, access, resource, published, kubelet: Kubelet::default(), configuration: None, warned: Vec::new() }
     }
 
     /// Reports until `token` is cancelled.
@@ -278,10 +280,11 @@ impl TopologyReporter {
     }
 
     /// Tells logs and metrics.
-    fn tell(&self, report: &Report) {
-        for warning in &report.warnings {
-            tracing::debug!(%warning, "about the node's topology");
+    fn tell(&mut self, report: &Report) {
+        for warning in report.warnings.iter().filter(|warning| !self.warned.contains(warning)) {
+            tracing::warn!(%warning, "about the node's topology");
         }
+        self.warned.clone_from(&report.warnings);
         let internal = &self.state.internal;
         let cpus = |pool: &[pools::SharePool]| -> CpuSet { pools::all_cpus(pool) };
         for (cores, info, pool) in [

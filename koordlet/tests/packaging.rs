@@ -33,7 +33,7 @@ fn the_daemon_set_gives_flags_that_the_program_takes() {
     let mounts: Vec<&str> =
         container["volumeMounts"].as_array().expect("mounts").iter().filter_map(|mount| mount["mountPath"].as_str()).collect();
     let paths = &config.paths;
-    for path in [&paths.cgroup, &paths.sys, &paths.sys_fs, &paths.run, &paths.var_run, &paths.kubelet] {
+    for path in [&paths.cgroup, &paths.sys, &paths.sys_fs, &paths.run, &paths.kubelet] {
         assert!(mounts.contains(&path.to_str().expect("text")), "{}", path.display());
     }
     for path in [&config.store.directory, &config.prediction.directory, &config.audit.directory] {

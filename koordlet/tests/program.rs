@@ -8,6 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fake::{Server, write};
+use koord_usage::kind::Kind;
+use koord_usage::object::Object;
+use koord_usage::pass::Pass;
+use koord_usage::snapshot::file::{SnapshotFile, boot_id};
+use koord_usage::store::Store;
+use koord_usage::time::Tick;
 use serde_json::{Value, json};
 
 struct Agent {
@@ -143,6 +149,20 @@ fn machine(root: &Path) {
     write(root, "cgroup/cpuset/kubepods/besteffort/cpuset.cpus", "0\n");
 }
 
+/// Half a minute of samples, as an agent of before has left them.
+fn samples_of_before(root: &Path) {
+    let store = Store::default();
+    let now = Tick::now();
+    for second in 0..=40 {
+        let mut pass = Pass::new(now.back(Duration::from_secs(41 - second)));
+        pass.push(Object::Node, Kind::NodeCpuUsage, 1.0);
+        pass.push(Object::Node, Kind::NodeMemoryUsage, 1024.0);
+        store.record(&pass);
+    }
+    let boot = boot_id(Path::new("/proc")).expect("a boot");
+    SnapshotFile::new(root.join("data"), 1 << 20).save(&store.snapshot(&boot)).expect("saved");
+}
+
 #[test]
 fn without_an_api_server_it_measures_and_waits() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -237,6 +257,9 @@ fn with_an_api_server_and_a_kubelet_it_becomes_ready_and_reports() {
         "NodeResourceTopologyList",
         &[],
     );
+    let answer = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metric["metadata"]});
+    server.put("/apis/slo.koordinator.sh/v1alpha1/nodemetrics/node-1/status", &answer);
+    samples_of_before(root);
     let more = ["--kubelet-insecure-tls".to_owned(), format!("--kubelet-read-only-port={}", kubelet.port())];
     let mut agent = Agent::start(root, &server.url(), &more);
 
@@ -265,7 +288,23 @@ fn with_an_api_server_and_a_kubelet_it_becomes_ready_and_reports() {
     assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "node-uid");
     assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/managed-by"], "Koordinator");
 
-    // The report of this moment has the pod; the first write comes with 30 s of samples, which no test waits for.
+    // With samples of before the first report need not wait for new ones.
+    let patch = agent.eventually("a report", |_| {
+        server.requests().into_iter().find(|(method, path, _)| method == "PATCH" && path.ends_with("/nodemetrics/node-1/status"))
+    });
+    let patch: Value = serde_json::from_str(&patch.2).expect("JSON");
+    assert_eq!((&patch[0]["op"], &patch[0]["path"]), (&json!("add"), &json!("/status")));
+    assert!(patch[0]["value"]["nodeMetric"]["nodeUsage"]["resources"]["cpu"].is_string(), "{patch}");
+    agent.eventually("the count of reports", |agent| {
+        let (_, metrics) = agent.get("/metrics")?;
+        metrics.contains("koordlet_node_metric_report_total{node=\"node-1\",result=\"written\"} 1").then_some(())
+    });
+    let fetched = |requests: Vec<(String, String, String)>| {
+        requests.iter().filter(|(method, path, _)| method == "GET" && path.ends_with("/nodemetrics/node-1")).count()
+    };
+    assert_eq!(fetched(server.requests()), 1, "once for its generation");
+
+    // The report of this moment has the pod as soon as it is measured.
     let dump = agent.eventually("the pod in the report", |_| {
         let dump = command(root, &server.url()).args(["metrics", "dump"]).output().ok()?;
         let text = String::from_utf8_lossy(&dump.stdout).into_owned();

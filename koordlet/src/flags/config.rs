@@ -76,8 +76,6 @@ pub struct PathConfig {
     pub sys: PathBuf,
     /// `/sys/fs`.
     pub sys_fs: PathBuf,
-    /// `/var/run`.
-    pub var_run: PathBuf,
     /// `/run`.
     pub run: PathBuf,
     /// The kubelet's directory.
@@ -99,8 +97,6 @@ pub struct CollectConfig {
     pub outdated: Duration,
     /// Pause between looks at CPUs and NUMA nodes.
     pub node_facts_interval: Duration,
-    /// Pause between looks at block devices.
-    pub storage_interval: Duration,
     /// Pause between samples of several NUMA nodes.
     pub numa_interval: Duration,
     /// Pause between samples of the memory of pods.
@@ -289,8 +285,6 @@ pub struct PredictionConfig {
     pub expiration: Duration,
     /// Age after which a model is saved again.
     pub checkpoint_interval: Duration,
-    /// Models saved at a time.
-    pub checkpoints_per_step: usize,
     /// Samples below which a model is not trusted.
     pub least_samples: u32,
 }
@@ -450,7 +444,6 @@ impl Config {
                 proc: read.path("proc-root-dir"),
                 sys: read.path("sys-root-dir"),
                 sys_fs: read.path("sys-fs-root-dir"),
-                var_run: read.path("var-run-root-dir"),
                 run: read.path("run-root-dir"),
                 kubelet: read.path("var-lib-kubelet-dir"),
                 kubelet_cgroup_root: read.text("kubelet-cgroup-root").to_owned(),
@@ -465,7 +458,6 @@ impl Config {
                 interval: read.duration("collect-res-used-interval"),
                 outdated: read.duration("collect-sys-metric-outdated-interval"),
                 node_facts_interval: read.duration("collect-node-cpu-info-interval"),
-                storage_interval: read.duration("collect-node-storage-info-interval"),
                 numa_interval: read.duration("collect-numa-interval"),
                 memory_stat_interval: read.duration("collect-memory-stat-interval"),
                 cpi_interval: read.duration("cpi-collector-interval"),
@@ -524,7 +516,6 @@ impl Config {
                 training_interval: read.duration("prediction-training-interval"),
                 expiration: read.duration("prediction-model-expiration-duration"),
                 checkpoint_interval: read.duration("prediction-model-checkpoint-interval"),
-                checkpoints_per_step: read.number("prediction-model-checkpoint-max-per-step"),
                 least_samples: read.number("prediction-min-samples"),
             },
             audit: AuditConfig {

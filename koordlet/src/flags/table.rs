@@ -181,7 +181,6 @@ flags! {
         "proc-root-dir" Kind::Path, "/proc/" => "the host's /proc";
         "sys-root-dir" Kind::Path, "/host-sys/", host "/sys/" => "the host's /sys";
         "sys-fs-root-dir" Kind::Path, "/host-sys-fs/", host "/sys/fs/" => "the host's /sys/fs, for resctrl";
-        "var-run-root-dir" Kind::Path, "/host-var-run/", host "/var/run/" => "the host's /var/run";
         "run-root-dir" Kind::Path, "/host-run/", host "/run/" => "the host's /run";
         "var-lib-kubelet-dir" Kind::Path, "/var/lib/kubelet/" => "the kubelet's directory";
         "kubelet-cgroup-root" Kind::Path, "/" => "the kubelet's cgroupRoot";
@@ -192,7 +191,6 @@ flags! {
         "collect-res-used-interval" Kind::Duration(1000), "1s" => "pause between samples of usage";
         "collect-sys-metric-outdated-interval" Kind::Duration(1), "10s" => "greatest age of what system usage is computed from";
         "collect-node-cpu-info-interval" Kind::Duration(1000), "60s" => "pause between looks at CPUs and NUMA nodes";
-        "collect-node-storage-info-interval" Kind::Duration(1000), "1s" => "pause between looks at block devices; with gate BlkIOReconcile";
         "collect-numa-interval" Kind::Duration(1000), "5s" => "pause between samples of NUMA nodes, where there are several";
         "collect-memory-stat-interval" Kind::Duration(1000), "5s" => "pause between samples of the memory of pods; containers take twice that, except with 1s";
         "cpi-collector-interval" Kind::Duration(1000), "60s" => "pause between counts of cycles and instructions";
@@ -237,7 +235,6 @@ flags! {
         "prediction-training-interval" Kind::Duration(1000), "1m" => "pause between trainings";
         "prediction-model-expiration-duration" Kind::Duration(1000), "30m" => "age after which a model without samples is removed";
         "prediction-model-checkpoint-interval" Kind::Duration(1000), "10m" => "age after which a model is saved again";
-        "prediction-model-checkpoint-max-per-step" Kind::Number(1, 100_000), "12" => "models saved at a time; all are where the models share a file";
         "prediction-min-samples" Kind::Number(0, 100_000), "60" => "samples below which a model is not trusted; 0 trusts a single one";
     }
     Audit {
@@ -260,6 +257,9 @@ flags! {
         "tsdb-head-chunks-write-buffer-size" Kind::Bytes, "1MiB" => "samples are not in a database of Prometheus";
         "tsdb-min-block-duration" Kind::Duration(0), "10m" => "samples are not in a database of Prometheus";
         "tsdb-max-block-duration" Kind::Duration(0), "10m" => "samples are not in a database of Prometheus";
+        "var-run-root-dir" Kind::Path, "/host-var-run/", host "/var/run/" => "nothing there is read";
+        "collect-node-storage-info-interval" Kind::Duration(1000), "1s" => "block devices are not looked at by this program";
+        "prediction-model-checkpoint-max-per-step" Kind::Number(1, 100_000), "12" => "all models share one file";
         "enable-pod-taskids" Kind::Switch, "false" => "tasks are not listed";
         "xpu-enforce-collect-from-device-infos" Kind::Switch, "false" => "accelerators are not reported by this program";
         "xpu-device-infos-dir" Kind::Path, "/var/run/koordlet/xpu-device-infos/" => "accelerators are not reported by this program";

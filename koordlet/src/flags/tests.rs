@@ -55,7 +55,6 @@ fn defaults_are_koordinators() {
     assert_eq!(config.prediction.memory_half_life, Duration::from_secs(24 * 3600));
     assert_eq!(config.prediction.cpu_half_life, Duration::from_secs(12 * 3600));
     assert_eq!(config.prediction.safety_margin_percent, 10);
-    assert_eq!(config.prediction.checkpoints_per_step, 12);
     assert_eq!(config.prediction.least_samples, 60);
     assert_eq!(config.audit.disk_space.get(), 16_777_216);
     assert_eq!(config.audit.events_limit, 2048);

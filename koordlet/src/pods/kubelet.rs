@@ -8,9 +8,8 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use koord_prediction::pod::Pod;
+use koord_prediction::pod::{PodList, PodListError};
 use koord_usage::time::Tick;
-use serde::Deserialize;
 
 use super::PodSet;
 
@@ -28,7 +27,7 @@ pub enum Heard {
     /// An empty list, which is not believed.
     Empty,
     /// A list that cannot be read; the pods stay.
-    Unreadable(serde_json::Error),
+    Unreadable(PodListError),
     /// New pods.
     Changed(Arc<PodSet>),
 }
@@ -43,12 +42,6 @@ impl Heard {
             Heard::Changed(_) => "changed",
         }
     }
-}
-
-#[derive(Deserialize)]
-struct PodList {
-    #[serde(default)]
-    items: Option<Vec<Pod>>,
 }
 
 /// Judges answers, one after the other.
@@ -80,10 +73,14 @@ impl KubeletPods {
             return Heard::Unchanged;
         }
         self.decoded += 1;
-        let pods: Vec<Arc<Pod>> = match serde_json::from_slice::<PodList>(body) {
-            Ok(list) => list.items.unwrap_or_default().into_iter().map(Arc::new).collect(),
+        let list = match PodList::decode(body) {
+            Ok(list) => list,
             Err(error) => return Heard::Unreadable(error),
         };
+        for refused in &list.refused {
+            tracing::warn!(error = %refused, "a pod is left out");
+        }
+        let pods = list.pods;
         if pods.is_empty() && !self.believes_empty(now) {
             return Heard::Empty;
         }
