@@ -8,6 +8,10 @@ pub mod best_effort;
 pub mod clock;
 pub mod cold_memory;
 pub mod cpi;
+pub mod devices;
+pub mod facts;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod file;
 pub mod group;
 pub mod host_applications;
@@ -17,4 +21,5 @@ pub mod pressure;
 pub mod rate;
 pub mod resctrl;
 pub mod schedule;
+pub mod storage;
 pub mod text;
