@@ -1,7 +1,7 @@
 //! Peak prediction: how much CPU and memory pods, priority classes and the node need at their peak, and how
 //! much of what production pods request stays unused even then.
 //!
-//! The [`Predictor`] is trained once a minute with what was used in that minute, and keeps one [model](model)
+//! The [`Predictor`] is trained once a minute with what was used in that minute, and keeps one [model]
 //! per pod, per priority class, for the node and for the system: histograms in which old samples fade.
 //! [`prod`](Predictor::prod) turns them into the two figures of a NodeMetric, `prodReclaimableMetric` and
 //! `prodPeakMetric`.
