@@ -145,7 +145,8 @@ impl Admin {
             })
             .get("/debug/state", move || debug.debug_state())
             .route(http::Method::GET, "/events", move |call| {
-                let answer = if serves_events { events.events(&call) } else { admin::text(StatusCode::OK, "") };
+                let answer =
+                    if serves_events { events.events(&call) } else { admin::text(StatusCode::OK, "") };
                 std::future::ready(answer)
             })
     }
@@ -160,7 +161,11 @@ impl Admin {
         let mut text = String::new();
         let now = Tick::now();
         // Writing to a String cannot fail, here and below.
-        let _infallible = writeln!(text, "{:<60} {:<44} {:>7} {:>9} {:>9} {:>20}", "OBJECT", "SERIES", "SAMPLES", "FIRST", "LAST", "LATEST");
+        let _infallible = writeln!(
+            text,
+            "{:<60} {:<44} {:>7} {:>9} {:>9} {:>20}",
+            "OBJECT", "SERIES", "SAMPLES", "FIRST", "LAST", "LATEST"
+        );
         let ago = |tick: Tick| format!("{:.1}s", now.since(tick).as_secs_f64());
         for info in self.state.intake.store().list() {
             let name = info.object.to_string();

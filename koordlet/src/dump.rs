@@ -40,7 +40,8 @@ pub enum DumpError {
 /// # Errors
 /// It cannot be asked, or refuses.
 pub fn dump(path: &Path, object: &str, explain: bool) -> Result<String, DumpError> {
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '/' | '-' | '_' | '.' | ':');
+    let allowed =
+        |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '/' | '-' | '_' | '.' | ':');
     if !object.chars().all(allowed) {
         return Err(DumpError::Object(object.to_owned()));
     }
@@ -48,7 +49,8 @@ pub fn dump(path: &Path, object: &str, explain: bool) -> Result<String, DumpErro
     let mut stream = UnixStream::connect(path).map_err(failed)?;
     stream.set_read_timeout(Some(LIMIT)).map_err(failed)?;
     // HTTP/1.0 ends the answer with the connection: no part of it needs to be counted.
-    write!(stream, "GET {DUMP_PATH}?object={object}&explain={explain} HTTP/1.0\r\nHost: koordlet\r\n\r\n").map_err(failed)?;
+    write!(stream, "GET {DUMP_PATH}?object={object}&explain={explain} HTTP/1.0\r\nHost: koordlet\r\n\r\n")
+        .map_err(failed)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).map_err(failed)?;
     let answer = String::from_utf8_lossy(&answer);

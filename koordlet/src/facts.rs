@@ -55,7 +55,8 @@ impl FactsError {
 }
 
 fn text(path: &Path) -> Result<String, FactsError> {
-    std::fs::read_to_string(path).map_err(|source| FactsError::File { path: path.display().to_string(), source })
+    std::fs::read_to_string(path)
+        .map_err(|source| FactsError::File { path: path.display().to_string(), source })
 }
 
 /// `MemTotal` of a NUMA node's `meminfo`, whose lines are `Node 0 MemTotal:  1048576 kB`, or of `/proc/meminfo`.
@@ -68,12 +69,17 @@ fn total_memory(content: &str) -> Option<Bytes> {
 /// Bytes of the huge pages of one size on a NUMA node; a kernel without such pages has none.
 fn huge_pages(node: &Path, kib: i64) -> Bytes {
     let file = node.join(format!("hugepages/hugepages-{kib}kB/nr_hugepages"));
-    let count: i64 = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let count: i64 =
+        std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     Bytes(count.saturating_mul(kib).saturating_mul(1024))
 }
 
 /// Reads memory of the NUMA nodes that the topology has.
-fn memory(topology: &Topology, proc_root: &Path, sys_root: &Path) -> Result<BTreeMap<u32, NumaMemory>, FactsError> {
+fn memory(
+    topology: &Topology,
+    proc_root: &Path,
+    sys_root: &Path,
+) -> Result<BTreeMap<u32, NumaMemory>, FactsError> {
     let folder = sys_root.join("devices/system/node");
     let mut memory = BTreeMap::new();
     let numbers: Vec<u32> =
@@ -175,7 +181,11 @@ mod tests {
         for (node, cpus) in [(0, "0-1"), (1, "2-3")] {
             let folder = format!("sys/devices/system/node/node{node}");
             write(root, &format!("{folder}/cpulist"), &format!("{cpus}\n"));
-            write(root, &format!("{folder}/meminfo"), &format!("Node {node} MemTotal:  {} kB\n", 1024 * (node + 1)));
+            write(
+                root,
+                &format!("{folder}/meminfo"),
+                &format!("Node {node} MemTotal:  {} kB\n", 1024 * (node + 1)),
+            );
             write(root, &format!("{folder}/hugepages/hugepages-2048kB/nr_hugepages"), "3\n");
         }
         let facts = see(&machine).expect("facts");

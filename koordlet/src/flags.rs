@@ -17,8 +17,8 @@ use std::ffi::OsString;
 use std::fmt;
 
 pub use config::{
-    AddressType, AuditConfig, CollectConfig, Config, KubeletConfig, KubeletVerify, PathConfig, PodMetrics, PodSource,
-    PredictionConfig, ProcessConfig, Profile, ProxyEndpoint, ReportConfig, StoreConfig,
+    AddressType, AuditConfig, CollectConfig, Config, KubeletConfig, KubeletVerify, PathConfig, PodMetrics,
+    PodSource, PredictionConfig, ProcessConfig, Profile, ProxyEndpoint, ReportConfig, StoreConfig,
 };
 use table::{Flag, Kind};
 
@@ -184,7 +184,8 @@ impl Flags {
             };
             let name = if name == "h" { "help" } else { name };
             let Some(flag) = table::find(name) else {
-                mistakes.push(Mistake::UnknownFlag { name: name.to_owned(), suggestion: table::nearest(name) });
+                mistakes
+                    .push(Mistake::UnknownFlag { name: name.to_owned(), suggestion: table::nearest(name) });
                 continue;
             };
             let value = match (flag.kind, attached) {
@@ -228,7 +229,9 @@ fn words(words: &[String], mistakes: &mut Vec<Mistake>) -> Words {
         ["validate"] => return Words::Validate,
         ["metrics", "dump"] => return Words::Dump(String::new()),
         ["metrics", "dump", object] => return Words::Dump((*object).to_owned()),
-        ["validate", word, ..] | ["metrics", "dump", _, word, ..] | ["metrics", word, ..] | [word, ..] => *word,
+        ["validate", word, ..] | ["metrics", "dump", _, word, ..] | ["metrics", word, ..] | [word, ..] => {
+            *word
+        }
     };
     mistakes.push(Mistake::UnexpectedArgument { word: unexpected.to_owned() });
     Words::Serve

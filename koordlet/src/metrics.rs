@@ -37,7 +37,8 @@ pub struct Registry {
 impl Registry {
     /// A registry with these metrics and no value yet. `node` is the value of the label of that name.
     pub fn new(node: &str, definitions: &[&'static Definition]) -> Registry {
-        let families = definitions.iter().map(|definition| (definition.name, (*definition, Cells::new()))).collect();
+        let families =
+            definitions.iter().map(|definition| (definition.name, (*definition, Cells::new()))).collect();
         Registry { node: node.to_owned(), families: Mutex::new(families) }
     }
 
@@ -120,7 +121,11 @@ impl Registry {
                     (Cell::Number(value), _) => family.push("", labels.clone(), *value),
                     (Cell::Histogram { buckets, count, sum }, Kind::Histogram(bounds)) => {
                         for (bound, bucket) in bounds.iter().zip(buckets) {
-                            family.push("_bucket", labels.with("le", &page::number(*bound)), page::count(*bucket));
+                            family.push(
+                                "_bucket",
+                                labels.with("le", &page::number(*bound)),
+                                page::count(*bucket),
+                            );
                         }
                         family.push("_bucket", labels.with("le", "+Inf"), page::count(*count));
                         family.push("_sum", labels.clone(), *sum);

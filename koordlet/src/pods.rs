@@ -26,7 +26,9 @@ impl PodSet {
     /// A set of pods, put in order.
     pub fn new(mut pods: Vec<Arc<Pod>>) -> PodSet {
         pods.sort_by(|one, other| {
-            let key = |pod: &Pod| (pod.metadata.namespace.clone(), pod.metadata.name.clone(), pod.metadata.uid.clone());
+            let key = |pod: &Pod| {
+                (pod.metadata.namespace.clone(), pod.metadata.name.clone(), pod.metadata.uid.clone())
+            };
             key(one).cmp(&key(other))
         });
         PodSet { pods }

@@ -65,7 +65,11 @@ async fn restore(state: &State, directory: &CheckpointDirectory) {
         errors.extend(directory.remove(name).err());
     }
     complain(state, &errors);
-    tracing::info!(models = restored.models, refused = restored.refused.len(), "models of before are taken over");
+    tracing::info!(
+        models = restored.models,
+        refused = restored.refused.len(),
+        "models of before are taken over"
+    );
 }
 
 /// Trains at intervals until `token` is cancelled, and saves once more at the end.

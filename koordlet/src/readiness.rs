@@ -124,6 +124,9 @@ mod tests {
             let (ready, text) = judge(&facts);
             assert!(!ready && text.starts_with("not ready\n"), "{facts:?}");
         }
-        assert!(judge(&Facts { has_pods: false, pod_sample_age: None, ..good() }).0, "a node without pods has no usage of pods");
+        assert!(
+            judge(&Facts { has_pods: false, pod_sample_age: None, ..good() }).0,
+            "a node without pods has no usage of pods"
+        );
     }
 }

@@ -260,7 +260,9 @@ impl Reporter {
         internal.set(&internal::POLICY_FALLBACK, &[], f64::from(u8::from(fallback)));
         if self.state.config.gates.enabled(Gate::NodeMetricPromMetrics) {
             let gauges = &report.gauges;
-            let usage = |usage: &koord_node_report::status::GaugeUsage| [("cpu", "core", usage.cpu), ("memory", "byte", usage.memory)];
+            let usage = |usage: &koord_node_report::status::GaugeUsage| {
+                [("cpu", "core", usage.cpu), ("memory", "byte", usage.memory)]
+            };
             let mut rows = [Rows::new(), Rows::new(), Rows::new(), Rows::new()];
             for (row, part) in rows.iter_mut().zip([&gauges.node, &gauges.system]) {
                 for (resource, unit, value) in part.iter().flat_map(usage) {
@@ -271,7 +273,10 @@ impl Reporter {
                 let id = numa.numa_node_id.to_string();
                 for (row, part) in rows.iter_mut().skip(2).zip([Some(&numa.node), numa.system.as_ref()]) {
                     for (resource, unit, value) in part.into_iter().flat_map(usage) {
-                        row.push([("numa_node_id", id.as_str()), ("resource", resource), ("unit", unit)], value);
+                        row.push(
+                            [("numa_node_id", id.as_str()), ("resource", resource), ("unit", unit)],
+                            value,
+                        );
                     }
                 }
             }
@@ -309,7 +314,9 @@ impl Reporter {
         internal.replace(&internal::PREDICTED_RECLAIMABLE, reclaimable);
         internal.replace(&internal::PREDICTED_PEAK, peak);
         let mut prod = Rows::new();
-        for (resource, unit, value) in amounts(prediction.reclaimable.as_ref().copied().unwrap_or(Resources::ZERO)) {
+        for (resource, unit, value) in
+            amounts(prediction.reclaimable.as_ref().copied().unwrap_or(Resources::ZERO))
+        {
             prod.push([("priority", "koord-prod"), ("resource", resource), ("unit", unit)], value);
         }
         external.replace(&external::PRIORITY_RECLAIMABLE, prod);
@@ -333,7 +340,10 @@ fn allocatable(node: &Observed<koord_kube::k8s_openapi::api::core::v1::Node>) ->
 
 /// Quantities of the API, those that can be read.
 pub fn quantities(
-    list: &std::collections::BTreeMap<String, koord_kube::k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
+    list: &std::collections::BTreeMap<
+        String,
+        koord_kube::k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+    >,
 ) -> koord_extension::quantity::ResourceList {
     list.iter()
         .filter_map(|(name, quantity)| {

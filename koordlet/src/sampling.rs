@@ -177,7 +177,8 @@ pub struct Desk {
 
 impl Default for Desk {
     fn default() -> Desk {
-        let order = Order { task: Task::Rest, extras: Wanted::default(), layout: None, stop: Stop::default() };
+        let order =
+            Order { task: Task::Rest, extras: Wanted::default(), layout: None, stop: Stop::default() };
         Desk { order: Mutex::new(order), changed: Condvar::new() }
     }
 }
@@ -333,11 +334,17 @@ mod tests {
             sample(container.clone(), Kind::ContainerCpi(CpiResource::Cycle)),
             sample(Object::Pod("u".into()), Kind::PodPsiCpuFullSupported),
         ];
-        let kinds = |extras| -> Vec<Kind> { beside(samples.clone(), extras).iter().map(|sample| sample.kind).collect() };
+        let kinds = |extras| -> Vec<Kind> {
+            beside(samples.clone(), extras).iter().map(|sample| sample.kind).collect()
+        };
         assert_eq!(kinds(Wanted::default()), [Kind::HostApplicationCpuUsage]);
         assert_eq!(
             kinds(Wanted { cpi: true, pressure: true, ..Wanted::default() }),
-            [Kind::HostApplicationCpuUsage, Kind::ContainerCpi(CpiResource::Cycle), Kind::PodPsiCpuFullSupported]
+            [
+                Kind::HostApplicationCpuUsage,
+                Kind::ContainerCpi(CpiResource::Cycle),
+                Kind::PodPsiCpuFullSupported
+            ]
         );
     }
 }

@@ -41,7 +41,8 @@ impl<'a> Names<'a> {
             Object::Pod(uid) => Some(Who { pod: self.pods.get(&**uid)?, container: None }),
             Object::Container { pod_uid, id } => {
                 let pod = *self.pods.get(&**pod_uid)?;
-                let statuses = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
+                let statuses =
+                    pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
                 let status = statuses.into_iter().find(|status| status.bare_id() == Some(&**id))?;
                 Some(Who { pod, container: Some((&status.container_id, &status.name)) })
             }
@@ -143,7 +144,9 @@ fn others(state: &State, readings: &Readings) {
     for (object, kind, value) in &readings.others {
         match (object, kind) {
             (Object::Node, Kind::NodeCpuUsage) => state.internal.set(&internal::NODE_USED_CPU, &[], *value),
-            (Object::Node, Kind::NodeMemoryUsage) => state.internal.set(&internal::NODE_USED_MEMORY, &[], *value),
+            (Object::Node, Kind::NodeMemoryUsage) => {
+                state.internal.set(&internal::NODE_USED_MEMORY, &[], *value)
+            }
             (Object::Node, Kind::SystemCpuUsageDirect) => {
                 state.external.set(&external::SYSTEM_CPU_DIRECT, &[], *value);
             }
@@ -153,7 +156,8 @@ fn others(state: &State, readings: &Readings) {
                     Kind::HostApplicationMemoryUsage => "memory",
                     _ => continue,
                 };
-                let Some(application) = policy.host_applications.iter().find(|one| *one.name == **name) else {
+                let Some(application) = policy.host_applications.iter().find(|one| *one.name == **name)
+                else {
                     continue;
                 };
                 let labels = [
@@ -167,9 +171,15 @@ fn others(state: &State, readings: &Readings) {
             (Object::Resctrl { group, cache }, kind) => {
                 let cache = cache.to_string();
                 match kind {
-                    Kind::ResctrlLlc => occupancy.push([("cache_id", cache.as_str()), ("qos", &**group)], *value),
+                    Kind::ResctrlLlc => {
+                        occupancy.push([("cache_id", cache.as_str()), ("qos", &**group)], *value)
+                    }
                     Kind::ResctrlLocalBandwidth | Kind::ResctrlTotalBandwidth => {
-                        let of = if *kind == Kind::ResctrlLocalBandwidth { "mbm_local_bytes" } else { "mbm_total_bytes" };
+                        let of = if *kind == Kind::ResctrlLocalBandwidth {
+                            "mbm_local_bytes"
+                        } else {
+                            "mbm_total_bytes"
+                        };
                         let labels = [("cache_id", cache.as_str()), ("qos", &**group), ("mb_type", of)];
                         bandwidth.push(labels, *value);
                         traffic.push(labels, *value);
@@ -193,8 +203,12 @@ fn allocatable(state: &State) {
     let list = node.and_then(|node| node.status.as_ref()?.allocatable.clone()).unwrap_or_default();
     for (name, quantity) in &quantities(&list) {
         let unit = match name.as_str() {
-            koord_extension::keys::resource::BATCH_CPU | koord_extension::keys::resource::MID_CPU => "integer",
-            koord_extension::keys::resource::BATCH_MEMORY | koord_extension::keys::resource::MID_MEMORY => "byte",
+            koord_extension::keys::resource::BATCH_CPU | koord_extension::keys::resource::MID_CPU => {
+                "integer"
+            }
+            koord_extension::keys::resource::BATCH_MEMORY | koord_extension::keys::resource::MID_MEMORY => {
+                "byte"
+            }
             _ => continue,
         };
         rows.push([("resource", name.as_str()), ("unit", unit)], quantity.value() as f64);
@@ -328,7 +342,11 @@ mod tests {
         }
         let container = Object::Container { pod_uid: "u".into(), id: "c".into() };
         Readings {
-            pressure: vec![(container, reading.clone()), (Object::Pod("u".into()), reading.clone()), (Object::Pod("gone".into()), reading)],
+            pressure: vec![
+                (container, reading.clone()),
+                (Object::Pod("u".into()), reading.clone()),
+                (Object::Pod("gone".into()), reading),
+            ],
             ..Readings::default()
         }
     }

@@ -99,8 +99,11 @@ impl Observer for Requests {
     fn finished(&self, request: &RequestInfo, outcome: Outcome, _elapsed: Duration) {
         let Some(state) = self.0.get() else { return };
         let code = outcome.code();
-        let labels =
-            [("verb", request.verb.as_str()), ("resource", request.resource.as_str()), ("code", code.as_str())];
+        let labels = [
+            ("verb", request.verb.as_str()),
+            ("resource", request.resource.as_str()),
+            ("code", code.as_str()),
+        ];
         state.internal.add(&internal::API_REQUESTS, &labels, 1.0);
     }
 }
@@ -141,8 +144,10 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
     tracing::info!(version = ?layout.version(), driver = ?layout.driver(), source = ?certainty, "control groups");
     let requests = Arc::new(Requests::default());
     let mut options = ClientOptions::new(server, "koordlet");
-    options.rate =
-        Some(Rate { per_second: f64::from(config.process.requests_per_second), burst: config.process.request_burst });
+    options.rate = Some(Rate {
+        per_second: f64::from(config.process.requests_per_second),
+        burst: config.process.request_burst,
+    });
     let observer: Arc<dyn Observer> = Arc::clone(&requests) as Arc<dyn Observer>;
     let client = connect(&options, observer).await?;
 
@@ -170,7 +175,8 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
         tracing::warn!(error = %Chain(&error), "the boot is not known, samples do not survive a restart");
         String::new()
     });
-    let snapshot = SnapshotFile::new(&config.store.directory, u64::try_from(config.store.limit.get()).unwrap_or(0));
+    let snapshot =
+        SnapshotFile::new(&config.store.directory, u64::try_from(config.store.limit.get()).unwrap_or(0));
     restore(&store, &snapshot, &boot);
     let audit = config.gates.enabled(Gate::AuditEvents).then(|| {
         Arc::new(Auditor::new(AuditOptions {
@@ -197,7 +203,8 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
     record(&state, "start", "the agent starts");
 
     let reporter = Arc::new(Reporter::new(Arc::clone(&state)));
-    let admin = Admin { state: Arc::clone(&state), reporter: Arc::clone(&reporter), supervisor: supervisor.clone() };
+    let admin =
+        Admin { state: Arc::clone(&state), reporter: Arc::clone(&reporter), supervisor: supervisor.clone() };
     let mut admin_tasks = Vec::new();
     if let Some(address) = state.config.process.address {
         let (task, bound) = serve_tcp(&supervisor, address, admin.routes())?;
@@ -422,7 +429,9 @@ async fn find_driver(state: Arc<State>, token: CancellationToken) {
                 state.publish_again();
                 return;
             }
-            Err(error) => tracing::warn!(error = %Chain(&error), "the driver of the control groups is not known"),
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "the driver of the control groups is not known")
+            }
         }
     }
 }
@@ -487,7 +496,9 @@ async fn look_at_machine(state: Arc<State>, token: CancellationToken) {
 fn restore(store: &Store, snapshot: &SnapshotFile, boot: &str) {
     match snapshot.load() {
         Ok(Some(bytes)) => match store.restore(&bytes, boot, Tick::now()) {
-            Ok(restored) => tracing::info!(series = restored.series, samples = restored.samples, "samples of before"),
+            Ok(restored) => {
+                tracing::info!(series = restored.series, samples = restored.samples, "samples of before")
+            }
             Err(error) => tracing::info!(error = %Chain(&error), "samples of before are not used"),
         },
         Ok(None) => {}

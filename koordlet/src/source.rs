@@ -51,7 +51,8 @@ impl Choice {
 
     /// A pass came.
     pub fn pass(&mut self, now: Tick) {
-        let flowed = self.flows_since.is_some() && self.heard.is_some_and(|heard| now.since(heard) <= Reader::GAP);
+        let flowed =
+            self.flows_since.is_some() && self.heard.is_some_and(|heard| now.since(heard) <= Reader::GAP);
         if !flowed {
             self.flows_since = Some(now);
         }

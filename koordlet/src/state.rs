@@ -211,7 +211,10 @@ impl State {
         self.external.replace(&external::CONTAINER_REQUESTS, requests);
         self.external.replace(&external::CONTAINER_LIMITS, limits);
         self.internal.set(&internal::PODS, &[], set.pods.len() as f64);
-        self.replace_inventory(|inventory| Inventory { pods, host_applications: inventory.host_applications.clone() });
+        self.replace_inventory(|inventory| Inventory {
+            pods,
+            host_applications: inventory.host_applications.clone(),
+        });
         self.pods.send_replace(PodView { set, heard: Some(now) });
     }
 
@@ -252,7 +255,10 @@ impl State {
         for refused in refused {
             tracing::warn!(subject = refused.subject, problem = refused.problem, "not measured");
         }
-        self.replace_inventory(|inventory| Inventory { pods: inventory.pods.clone(), host_applications: applications });
+        self.replace_inventory(|inventory| Inventory {
+            pods: inventory.pods.clone(),
+            host_applications: applications,
+        });
         self.policy.send_replace(Arc::new(policy));
     }
 
@@ -289,5 +295,4 @@ impl State {
         self.is_degraded.store(is_degraded, Ordering::Relaxed);
         self.internal.set(&internal::PLEG_DEGRADED, &[], f64::from(u8::from(is_degraded)));
     }
-
 }

@@ -105,7 +105,13 @@ impl Follower {
     /// One that has heard nothing. `boot_id` is that of this machine.
     pub fn new(state: Arc<State>, boot_id: &str) -> Follower {
         let known_to = state.intake.store().stats().newest;
-        Follower { state, boot_id: boot_id.to_owned(), reader: Reader::new(), live: Inventory::default(), known_to }
+        Follower {
+            state,
+            boot_id: boot_id.to_owned(),
+            reader: Reader::new(),
+            live: Inventory::default(),
+            known_to,
+        }
     }
 
     /// What is asked for: passes since the newest that is known.
@@ -217,7 +223,9 @@ pub async fn follow(state: Arc<State>, path: PathBuf, boot_id: String, token: Ca
         }
         if let Err(error) = end {
             match &error {
-                StreamError::Absent { .. } | StreamError::Connect { .. } => state.choice(|choice| choice.absent()),
+                StreamError::Absent { .. } | StreamError::Connect { .. } => {
+                    state.choice(|choice| choice.absent())
+                }
                 _ => state.choice(|choice| choice.lost()),
             }
             if had_stream || !told {

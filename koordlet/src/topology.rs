@@ -13,8 +13,8 @@ use koord_extension::gates::Gate;
 use koord_extension::keys::annotation;
 use koord_extension::qos::QosClass;
 use koord_kube::access::Modified;
-use koord_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use koord_kube::k8s_openapi::api::core::v1::Node;
+use koord_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use koord_kube::kube::core::ApiResource;
 use koord_kube::{Access, ApiError, Observed, Plain};
 use koord_prediction::pod::Pod;
@@ -22,7 +22,9 @@ use koord_runtime::CancellationToken;
 use koord_runtime::error_chain::Chain;
 use koord_topology::kubelet::{CpuManagerState, STATE_FILE};
 use koord_topology::pools;
-use koord_topology_report::{Input, KubeletConfig, NodeFacts, PodFacts, Published, Report, Warning, creation, report};
+use koord_topology_report::{
+    Input, KubeletConfig, NodeFacts, PodFacts, Published, Report, Warning, creation, report,
+};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -73,8 +75,11 @@ struct KubeletIdentity {
 impl KubeletIdentity {
     fn of(node: &Node) -> KubeletIdentity {
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-        info.map(|info| KubeletIdentity { version: info.kubelet_version.clone(), boot_id: info.boot_id.clone() })
-            .unwrap_or_default()
+        info.map(|info| KubeletIdentity {
+            version: info.kubelet_version.clone(),
+            boot_id: info.boot_id.clone(),
+        })
+        .unwrap_or_default()
     }
 }
 
@@ -99,7 +104,15 @@ impl TopologyReporter {
         resource: ApiResource,
         published: watch::Receiver<Observed<Topology>>,
     ) -> TopologyReporter {
-        TopologyReporter { state, access, resource, published, kubelet: Kubelet::default(), configuration: None, warned: Vec::new() }
+        TopologyReporter {
+            state,
+            access,
+            resource,
+            published,
+            kubelet: Kubelet::default(),
+            configuration: None,
+            warned: Vec::new(),
+        }
     }
 
     /// Reports until `token` is cancelled.
@@ -248,7 +261,8 @@ impl TopologyReporter {
                     object.metadata.labels.clone().unwrap_or_default(),
                     object.metadata.annotations.clone().unwrap_or_default(),
                 );
-                let published = Published { labels: &labels, annotations: &annotations, body: &object.fields };
+                let published =
+                    Published { labels: &labels, annotations: &annotations, body: &object.fields };
                 if report.change(&published).is_none() {
                     return false;
                 }

@@ -30,8 +30,12 @@ fn the_daemon_set_gives_flags_that_the_program_takes() {
     assert!(config.ignored.is_empty() && config.gate_warnings.is_empty());
 
     // Each directory that the flags name is a volume.
-    let mounts: Vec<&str> =
-        container["volumeMounts"].as_array().expect("mounts").iter().filter_map(|mount| mount["mountPath"].as_str()).collect();
+    let mounts: Vec<&str> = container["volumeMounts"]
+        .as_array()
+        .expect("mounts")
+        .iter()
+        .filter_map(|mount| mount["mountPath"].as_str())
+        .collect();
     let paths = &config.paths;
     for path in [&paths.cgroup, &paths.sys, &paths.sys_fs, &paths.run, &paths.kubelet] {
         assert!(mounts.contains(&path.to_str().expect("text")), "{}", path.display());
@@ -109,5 +113,8 @@ fn prometheus_finds_the_metrics_as_before() {
     assert_eq!(monitor["spec"]["jobLabel"], "koord-app");
     assert_eq!(monitor["spec"]["selector"]["matchLabels"], json!({"koord-app": "koordlet"}));
     let endpoint = &monitor["spec"]["endpoints"][0];
-    assert_eq!((&endpoint["port"], &endpoint["interval"], &endpoint["scheme"]), (&json!("koordlet-service"), &json!("30s"), &json!("http")));
+    assert_eq!(
+        (&endpoint["port"], &endpoint["interval"], &endpoint["scheme"]),
+        (&json!("koordlet-service"), &json!("30s"), &json!("http"))
+    );
 }

@@ -77,7 +77,8 @@ fn pods() -> Arc<PodSet> {
 fn state(root: &Path) -> Arc<State> {
     let config = config();
     let policy = Policy::default();
-    let layout = Layout::new(root.join("cgroup"), CgroupVersion::V1, CgroupDriver::Cgroupfs, "/").expect("a layout");
+    let layout =
+        Layout::new(root.join("cgroup"), CgroupVersion::V1, CgroupDriver::Cgroupfs, "/").expect("a layout");
     let store = Arc::new(Store::new(retention(&policy, config.store.retention)));
     let state = State::new(Parts {
         intake: Arc::new(Intake::new(store, completion(&policy, &config))),
@@ -97,11 +98,27 @@ fn state(root: &Path) -> Arc<State> {
 
 /// What a machine's files say after so many seconds.
 fn machine(root: &Path, second: u64) {
-    write(root, "proc/stat", &format!("cpu {} 0 {} 900 0 0 0 0 0 0\ncpu0 {0} 0 {1} 900 0 0 0 0 0 0\n", 100 + second * 250, second * 50));
-    write(root, "proc/meminfo", "MemTotal: 16777216 kB\nMemFree: 4194304 kB\nMemAvailable: 12582912 kB\nActive(file): 1024 kB\nInactive(file): 2048 kB\nSReclaimable: 512 kB\n");
+    write(
+        root,
+        "proc/stat",
+        &format!(
+            "cpu {} 0 {} 900 0 0 0 0 0 0\ncpu0 {0} 0 {1} 900 0 0 0 0 0 0\n",
+            100 + second * 250,
+            second * 50
+        ),
+    );
+    write(
+        root,
+        "proc/meminfo",
+        "MemTotal: 16777216 kB\nMemFree: 4194304 kB\nMemAvailable: 12582912 kB\nActive(file): 1024 kB\nInactive(file): 2048 kB\nSReclaimable: 512 kB\n",
+    );
     let group = |path: &str, nanoseconds: u64, bytes: u64| {
         write(root, &format!("cgroup/cpuacct/{path}/cpuacct.usage"), &format!("{}\n", second * nanoseconds));
-        write(root, &format!("cgroup/cpu/{path}/cpu.stat"), &format!("nr_periods {}\nnr_throttled {second}\nthrottled_time 7\n", second * 10));
+        write(
+            root,
+            &format!("cgroup/cpu/{path}/cpu.stat"),
+            &format!("nr_periods {}\nnr_throttled {second}\nthrottled_time 7\n", second * 10),
+        );
         let half = bytes / 2;
         let stat = format!(
             "total_cache 4096\ntotal_rss {bytes}\ntotal_inactive_anon {half}\ntotal_active_anon {half}\n\
@@ -124,7 +141,8 @@ fn machine(root: &Path, second: u64) {
 
 /// Passes of a sampler over the machine, of the seconds before `end`.
 fn record(root: &Path, inventory: &Inventory, seconds: u64, end: Tick) -> Vec<Pass> {
-    let layout = Layout::new(root.join("cgroup"), CgroupVersion::V1, CgroupDriver::Cgroupfs, "/").expect("a layout");
+    let layout =
+        Layout::new(root.join("cgroup"), CgroupVersion::V1, CgroupDriver::Cgroupfs, "/").expect("a layout");
     let roots = SystemRoots { proc_root: root.join("proc"), sys_root: root.join("sys") };
     let clock = Clock::manual(1_000_000_000);
     let options = SamplerOptions { clock: clock.clone(), ..sampling::options(&config()) };
@@ -170,9 +188,15 @@ fn both_sources_give_the_same_report() {
     let mut follower = Follower::new(Arc::clone(&streamed), BOOT);
     let request = follower.request(end);
     let mut teller = Teller::new(WireParts::of(&request));
-    let mut tell = |message: v1::WatchResponse, now: Tick| follower.message(message, now).expect("understood");
+    let mut tell =
+        |message: v1::WatchResponse, now: Tick| follower.message(message, now).expect("understood");
     let first = passes.first().expect("a pass").tick;
-    let start = v1::Start { boot_id: BOOT.to_owned(), now_tick: first.0, interval_milliseconds: 1000, server: String::new() };
+    let start = v1::Start {
+        boot_id: BOOT.to_owned(),
+        now_tick: first.0,
+        interval_milliseconds: 1000,
+        server: String::new(),
+    };
     tell(v1::WatchResponse { event: Some(v1::watch_response::Event::Start(start)) }, first);
     let told: Vec<Arc<v1::Pod>> = inventory
         .pods

@@ -393,7 +393,8 @@ impl Reader<'_> {
             "auto" => ProxyEndpoint::Auto(self.path("run-root-dir").join(PROXY_SOCKET)),
             "" => ProxyEndpoint::Off,
             text => {
-                let path = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")).unwrap_or(text);
+                let path =
+                    text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")).unwrap_or(text);
                 let path = PathBuf::from(path);
                 if !path.is_absolute() {
                     self.refuse("proxy-endpoint", "not an absolute path");
@@ -489,7 +490,9 @@ impl Config {
                 address_type: AddressType::from_text(read.text("kubelet-preferred-address-type")),
                 sync_interval: read.duration("kubelet-sync-interval"),
                 timeout: read.duration("kubelet-sync-timeout"),
-                read_only_port: read.switch("kubelet-insecure-tls").then(|| read.number("kubelet-read-only-port")),
+                read_only_port: read
+                    .switch("kubelet-insecure-tls")
+                    .then(|| read.number("kubelet-read-only-port")),
                 verify: match read.text("kubelet-verify") {
                     "ca" => KubeletVerify::Authorities(read.optional_path("kubelet-ca-file")),
                     _ => KubeletVerify::Off,

@@ -110,7 +110,9 @@ impl Flag {
             Kind::Switch => "true, or false".to_owned(),
             Kind::Text(_) => match self.name {
                 "feature-gates" => "NAME=true or NAME=false, separated by commas".to_owned(),
-                "proxy-endpoint" => "auto, an absolute socket path, unix:///path, or nothing for none".to_owned(),
+                "proxy-endpoint" => {
+                    "auto, an absolute socket path, unix:///path, or nothing for none".to_owned()
+                }
                 _ => "any text".to_owned(),
             },
             Kind::Path if self.default.is_empty() => "an absolute path, or nothing".to_owned(),

@@ -111,7 +111,8 @@ fn a_sampling_interval_below_a_second_is_refused() {
 
 #[test]
 fn every_mistake_is_told_at_once() {
-    let told = mistakes("--adr=:1 --kube-api-qps=0 --kubelet-sync-timeout=3 --feature-gates=No=true,X extra --v");
+    let told =
+        mistakes("--adr=:1 --kube-api-qps=0 --kubelet-sync-timeout=3 --feature-gates=No=true,X extra --v");
     assert_eq!(told.len(), 7, "{told:#?}");
     assert_eq!(told[0], "--adr: unknown flag; did you mean --addr?");
     assert!(told.iter().any(|line| line.starts_with("--v: needs a value")), "{told:#?}");
@@ -149,7 +150,10 @@ fn commands() {
 #[test]
 fn addresses_of_the_kubelet() {
     assert_eq!(config("--kubelet-preferred-address-type=Foo").kubelet.address_type, AddressType::InternalIp);
-    assert_eq!(config("--kubelet-preferred-address-type=ExternalDNS").kubelet.address_type, AddressType::ExternalDns);
+    assert_eq!(
+        config("--kubelet-preferred-address-type=ExternalDNS").kubelet.address_type,
+        AddressType::ExternalDns
+    );
     assert_eq!(config("--kubelet-insecure-tls").kubelet.read_only_port, Some(10_255));
     assert_eq!(
         config("--kubelet-verify=ca --kubelet-ca-file=/x").kubelet.verify,

@@ -100,9 +100,9 @@ impl Latest {
         let pods: HashMap<&str, &Arc<_>> = live.pods.iter().map(|pod| (&*pod.uid, pod)).collect();
         let is_live = |object: &Object| match object {
             Object::Pod(uid) | Object::Gpu { user: GpuUser::Pod(uid), .. } => pods.contains_key(&**uid),
-            Object::Container { pod_uid, id } => {
-                pods.get(&**pod_uid).is_some_and(|pod| pod.containers.iter().any(|container| container.id == *id))
-            }
+            Object::Container { pod_uid, id } => pods
+                .get(&**pod_uid)
+                .is_some_and(|pod| pod.containers.iter().any(|container| container.id == *id)),
             Object::HostApplication(name) => live.host_applications.iter().any(|one| one.name == *name),
             _ => true,
         };
@@ -116,7 +116,8 @@ impl Latest {
         let mut pressure: Vec<_> =
             self.pressure.iter().map(|(object, (_, reading))| (object.clone(), reading.clone())).collect();
         pressure.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let mut cpi: Vec<_> = self.cpi.iter().map(|(object, (_, reading))| (object.clone(), *reading)).collect();
+        let mut cpi: Vec<_> =
+            self.cpi.iter().map(|(object, (_, reading))| (object.clone(), *reading)).collect();
         cpi.sort_by(|(one, _), (other, _)| one.cmp(other));
         let others =
             self.others.iter().map(|((object, kind), (_, value))| (object.clone(), *kind, *value)).collect();

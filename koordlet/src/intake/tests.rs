@@ -56,7 +56,9 @@ fn both_sources_give_the_same_series() {
     }
     let (own, streamed) = (all(own.store()), all(streamed.store()));
     assert_eq!(own, streamed);
-    let value = |object: Object, kind| own.iter().find(|row| row.0 == object && row.1 == kind).map(|row| (row.2, row.3));
+    let value = |object: Object, kind| {
+        own.iter().find(|row| row.0 == object && row.1 == kind).map(|row| (row.2, row.3))
+    };
     assert_eq!(value(Object::Node, Kind::SystemCpuUsage), Some((5, 1.5)));
     assert_eq!(value(Object::Node, Kind::SystemMemoryUsage), Some((5, 3000.0)));
     assert_eq!(value(Object::Tier(TierSeries::Request), Kind::NodeBe), Some((5, 1500.0)));
@@ -65,8 +67,11 @@ fn both_sources_give_the_same_series() {
 #[test]
 fn samples_beside_the_stream_come_with_its_next_pass() {
     let intake = intake();
-    let sample =
-        Sample { object: Object::HostApplication("nginx".into()), kind: Kind::HostApplicationCpuUsage, value: 1.0 };
+    let sample = Sample {
+        object: Object::HostApplication("nginx".into()),
+        kind: Kind::HostApplicationCpuUsage,
+        value: 1.0,
+    };
     intake.beside(vec![sample]);
     assert_eq!(all(intake.store()), []);
     let mut live = live();
@@ -75,10 +80,12 @@ fn samples_beside_the_stream_come_with_its_next_pass() {
         cgroup: live.pods[0].cgroup.clone(),
     }));
     intake.streamed(pass(1), &live);
-    let found = intake.store().latest(&Object::HostApplication("nginx".into()), Kind::HostApplicationCpuUsage);
+    let found =
+        intake.store().latest(&Object::HostApplication("nginx".into()), Kind::HostApplicationCpuUsage);
     assert_eq!(found, Some((Tick(1000), 1.0)));
     intake.streamed(pass(2), &live);
-    let again = intake.store().latest(&Object::HostApplication("nginx".into()), Kind::HostApplicationCpuUsage);
+    let again =
+        intake.store().latest(&Object::HostApplication("nginx".into()), Kind::HostApplicationCpuUsage);
     assert_eq!(again, Some((Tick(1000), 1.0)), "each sample counts once");
 }
 

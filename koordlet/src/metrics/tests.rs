@@ -69,11 +69,16 @@ fn counters_keep_their_names() {
 fn histograms_are_cumulative() {
     let registry = Registry::new("n", internal::ALL);
     for value in [0.0005, 0.004, 0.5, 9.0] {
-        registry.observe(&internal::KUBELET_REQUEST, &[("verb", "get"), ("code", "200"), ("path", "/pods/")], value);
+        registry.observe(
+            &internal::KUBELET_REQUEST,
+            &[("verb", "get"), ("code", "200"), ("path", "/pods/")],
+            value,
+        );
     }
     let text = registry.page().render();
     let labels = "code=\"200\",";
-    for (bound, count) in [("0.001", 1), ("0.004", 2), ("0.016", 2), ("1.024", 3), ("4.096", 3), ("+Inf", 4)] {
+    for (bound, count) in [("0.001", 1), ("0.004", 2), ("0.016", 2), ("1.024", 3), ("4.096", 3), ("+Inf", 4)]
+    {
         let line = format!(
             "koordlet_kubelet_request_duration_seconds_bucket{{{labels}le=\"{bound}\",path=\"/pods/\",verb=\"get\"}} {count}\n"
         );
@@ -93,7 +98,10 @@ fn merged_pages_have_each_family_once() {
     page.merge(two.page());
     let text = page.render();
     assert_eq!(text.matches("# TYPE koordlet_pods gauge").count(), 1, "{text}");
-    assert!(text.contains("koordlet_pods{node=\"n\"} 3\n") && !text.contains("koordlet_pods{node=\"n\"} 4"), "{text}");
+    assert!(
+        text.contains("koordlet_pods{node=\"n\"} 3\n") && !text.contains("koordlet_pods{node=\"n\"} 4"),
+        "{text}"
+    );
     assert!(text.contains("koordlet_store_series{node=\"n\"} 5\n"), "{text}");
 }
 
@@ -102,7 +110,11 @@ fn definitions_are_sound() {
     let mut names = Vec::new();
     for definition in internal::ALL.iter().chain(external::ALL) {
         assert!(definition.name.starts_with("koordlet_"), "{}", definition.name);
-        assert!(!definition.help.is_empty() && !definition.help.contains(['\n', '\\']), "{}", definition.name);
+        assert!(
+            !definition.help.is_empty() && !definition.help.contains(['\n', '\\']),
+            "{}",
+            definition.name
+        );
         names.push(definition.name);
     }
     let count = names.len();

@@ -62,7 +62,9 @@ impl Failover {
         }
         let next = match self.current {
             Current::Kubelet if self.wanted == PodSource::Auto && self.failed >= ROUNDS => Current::ApiServer,
-            Current::ApiServer if self.wanted == PodSource::Auto && self.succeeded >= ROUNDS => Current::Kubelet,
+            Current::ApiServer if self.wanted == PodSource::Auto && self.succeeded >= ROUNDS => {
+                Current::Kubelet
+            }
             current => current,
         };
         let changed = next != self.current;
@@ -79,7 +81,9 @@ mod tests {
     fn three_bad_rounds_there_and_three_good_ones_back() {
         let mut auto = Failover::new(PodSource::Auto);
         let changes: Vec<bool> =
-            [false, false, true, false, false, false, true, true, false, true, true, true, true].map(|ok| auto.round(ok)).to_vec();
+            [false, false, true, false, false, false, true, true, false, true, true, true, true]
+                .map(|ok| auto.round(ok))
+                .to_vec();
         assert_eq!(
             changes,
             [false, false, false, false, false, true, false, false, false, false, false, true, false]

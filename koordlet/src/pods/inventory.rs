@@ -68,7 +68,8 @@ fn container(
     let runtime = status.container_id.parse::<ContainerId>().map_or(runtime, |id| id.runtime);
     Some(match group.container_candidates(runtime, id) {
         Ok(candidates) => {
-            let present = candidates.iter().find(|candidate| candidates.len() > 1 && groups.exists(candidate));
+            let present =
+                candidates.iter().find(|candidate| candidates.len() > 1 && groups.exists(candidate));
             match present.or(candidates.first()) {
                 Some(cgroup) => Ok(ContainerEntry {
                     id: Arc::from(id),
@@ -156,8 +157,9 @@ pub fn host_applications(
     let mut entries: Vec<Arc<HostApplicationEntry>> = Vec::new();
     let mut refused = Vec::new();
     for application in applications {
-        let mut refuse =
-            |problem: String| refused.push(Refused { subject: format!("host application {}", application.name), problem });
+        let mut refuse = |problem: String| {
+            refused.push(Refused { subject: format!("host application {}", application.name), problem })
+        };
         if entries.iter().any(|entry| *entry.name == *application.name) {
             refuse("its name is there already".to_owned());
             continue;
@@ -173,7 +175,10 @@ pub fn host_applications(
                 continue;
             }
         };
-        let path = [base.as_str(), directory.path.as_str()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+        let path = [base.as_str(), directory.path.as_str()]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>();
         // Reading harms nobody, so what the policy names is open to it.
         let found = layout
             .clone()

@@ -155,7 +155,9 @@ mod tests {
         let mut pods = KubeletPods::new(false);
         assert!(matches!(pods.answer(NONE.as_bytes(), second(1)), Heard::Empty));
         assert!(matches!(pods.answer(NONE.as_bytes(), second(2)), Heard::Empty));
-        assert!(matches!(pods.answer(NONE.as_bytes(), second(3)), Heard::Changed(set) if set.pods.is_empty()));
+        assert!(
+            matches!(pods.answer(NONE.as_bytes(), second(3)), Heard::Changed(set) if set.pods.is_empty())
+        );
 
         let mut slow = KubeletPods::new(false);
         assert!(matches!(slow.answer(NONE.as_bytes(), second(1)), Heard::Empty));

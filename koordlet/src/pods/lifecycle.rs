@@ -107,7 +107,11 @@ mod tests {
         let before = listing(&[]);
         let after = listing(&[
             (KubeQos::BestEffort, "poda-b", &["0123", ".hidden"]),
-            (KubeQos::Burstable, "kubepods-burstable-podc_d.slice", &["cri-containerd-4567.scope", "x.scope"]),
+            (
+                KubeQos::Burstable,
+                "kubepods-burstable-podc_d.slice",
+                &["cri-containerd-4567.scope", "x.scope"],
+            ),
             (KubeQos::Guaranteed, "burstable", &[]),
             (KubeQos::Guaranteed, "kubepods-besteffort.slice", &["kubepods-besteffort-podz.slice"]),
         ]);
@@ -127,7 +131,8 @@ mod tests {
 
     #[test]
     fn ends_are_told_and_want_no_sync() {
-        let before = listing(&[(KubeQos::BestEffort, "poda", &["1", "2"]), (KubeQos::BestEffort, "podb", &["3"])]);
+        let before =
+            listing(&[(KubeQos::BestEffort, "poda", &["1", "2"]), (KubeQos::BestEffort, "podb", &["3"])]);
         let after = listing(&[(KubeQos::BestEffort, "poda", &["1"])]);
         let found = changes(&before, &after);
         assert_eq!(

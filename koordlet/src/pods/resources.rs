@@ -75,9 +75,15 @@ mod tests {
         let text = registry.page().render();
         let ids = "container_id=\"containerd://abc\",container_name=\"c\",node=\"n\",pod_name=\"p\",pod_namespace=\"x\",pod_uid=\"u\"";
         for line in [
-            format!("koordlet_container_resource_limits{{{ids},resource=\"kubernetes.io/batch-cpu\",unit=\"byte\"}} 1000"),
-            format!("koordlet_container_resource_requests{{{ids},resource=\"kubernetes.io/batch-cpu\",unit=\"integer\"}} 1000"),
-            format!("koordlet_container_resource_requests{{{ids},resource=\"kubernetes.io/batch-memory\",unit=\"byte\"}} 1073741824"),
+            format!(
+                "koordlet_container_resource_limits{{{ids},resource=\"kubernetes.io/batch-cpu\",unit=\"byte\"}} 1000"
+            ),
+            format!(
+                "koordlet_container_resource_requests{{{ids},resource=\"kubernetes.io/batch-cpu\",unit=\"integer\"}} 1000"
+            ),
+            format!(
+                "koordlet_container_resource_requests{{{ids},resource=\"kubernetes.io/batch-memory\",unit=\"byte\"}} 1073741824"
+            ),
         ] {
             assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");
         }

@@ -158,6 +158,10 @@ pub struct PodSync {
     kubelet: Kubelet,
     pods: KubeletPods,
     failover: Failover,
+    /// What the kubelet said last, whether or not it counted then.
+    heard: Option<Arc<PodSet>>,
+    /// When a failure counted last.
+    failed_at: Option<Instant>,
     /// Ends the watch of the API server.
     watch: Option<CancellationToken>,
     is_failing: bool,
@@ -175,6 +179,8 @@ impl PodSync {
             kubelet: Kubelet::default(),
             pods,
             failover,
+            heard: None,
+            failed_at: None,
             watch: None,
             is_failing: false,
         }
@@ -189,11 +195,13 @@ impl PodSync {
         let mut node = self.state.node.clone();
         while self.failover.asks_kubelet() {
             self.round().await;
-            let interval = if self.state.has_stream.load(Ordering::Relaxed) && self.pods.is_synced() && !self.is_failing {
-                WITH_STREAM
-            } else {
-                self.state.config.kubelet.sync_interval
-            };
+            let interval =
+                if self.state.has_stream.load(Ordering::Relaxed) && self.pods.is_synced() && !self.is_failing
+                {
+                    WITH_STREAM
+                } else {
+                    self.state.config.kubelet.sync_interval
+                };
             tokio::select! {
                 () = token.cancelled() => break,
                 () = tokio::time::sleep(interval) => {}
@@ -222,17 +230,27 @@ impl PodSync {
             Ok(body) => {
                 let heard = self.pods.answer(&body, now);
                 let word = heard.as_str();
+                if let Heard::Changed(set) = &heard {
+                    self.heard = Some(Arc::clone(set));
+                }
                 match heard {
                     Heard::Changed(set) if self.failover.current() == Current::Kubelet => {
                         self.state.publish_pods(set, now);
                     }
-                    Heard::Unchanged if self.failover.current() == Current::Kubelet => self.state.pods_unchanged(now),
+                    Heard::Unchanged if self.failover.current() == Current::Kubelet => {
+                        self.state.pods_unchanged(now)
+                    }
                     Heard::Unreadable(error) => {
                         tracing::warn!(error = %error, "the kubelet's list of pods cannot be read");
                     }
                     _ => {}
                 }
                 (word, matches!(word, "changed" | "unchanged"))
+            }
+            // At the start, and no fault of the kubelet's: nobody has been asked.
+            Err(AskError::Address(error @ NoAddress::UnknownNode)) => {
+                tracing::debug!(error = %error, "pods cannot be asked for yet");
+                return;
             }
             Err(error) => {
                 self.pods.failed();
@@ -246,6 +264,9 @@ impl PodSync {
         };
         self.is_failing = result == "failed";
         self.state.internal.add(&internal::POD_SYNCS, &[("source", "kubelet"), ("result", result)], 1.0);
+        if !succeeded && !self.counts_as_failed() {
+            return;
+        }
         if self.failover.round(succeeded) {
             tracing::info!(source = self.failover.current().as_str(), "pods come from elsewhere");
             match self.failover.current() {
@@ -254,9 +275,24 @@ impl PodSync {
                     if let Some(watch) = self.watch.take() {
                         watch.cancel();
                     }
+                    // It said so while it did not count, and will not say it again before it changes.
+                    if let Some(set) = &self.heard {
+                        self.state.publish_pods(Arc::clone(set), now);
+                    }
                 }
             }
         }
+    }
+
+    /// Whether a failure is a round of its own. Looks that were asked for come in groups; a group is one failure.
+    fn counts_as_failed(&mut self) -> bool {
+        let now = Instant::now();
+        let interval = self.state.config.kubelet.sync_interval;
+        let counts = self.failed_at.is_none_or(|at| now.saturating_duration_since(at) >= interval / 2);
+        if counts {
+            self.failed_at = Some(now);
+        }
+        counts
     }
 
     /// Follows the pods of the node at the API server, after a delay.
@@ -266,32 +302,43 @@ impl PodSync {
         let fields = format!("spec.nodeName={}", self.state.config.node_name);
         let watch = Arc::new(SetWatch::new(self.access.clone(), &fields));
         let state = Arc::clone(&self.state);
-        let _detached = self.supervisor.spawn("pods of the API server", Policy::Restart(Backoff::default()), move |ending| {
-            let (watch, state, token) = (Arc::clone(&watch), Arc::clone(&state), token.clone());
-            async move {
-                tokio::select! {
-                    () = token.cancelled() => return Ok(()),
-                    () = ending.cancelled() => return Ok(()),
-                    () = tokio::time::sleep(delay) => {}
-                }
-                let mut sets = watch.subscribe();
-                let publish = async {
-                    while sets.changed().await.is_ok() {
-                        let set = sets.borrow_and_update().clone();
-                        if let Some(set) = set {
-                            state.publish_pods(Arc::new(slim(set.values().map(AsRef::as_ref))), Tick::now());
-                            state.internal.add(&internal::POD_SYNCS, &[("source", "apiserver"), ("result", "changed")], 1.0);
-                        }
+        let _detached = self.supervisor.spawn(
+            "pods of the API server",
+            Policy::Restart(Backoff::default()),
+            move |ending| {
+                let (watch, state, token) = (Arc::clone(&watch), Arc::clone(&state), token.clone());
+                async move {
+                    tokio::select! {
+                        () = token.cancelled() => return Ok(()),
+                        () = ending.cancelled() => return Ok(()),
+                        () = tokio::time::sleep(delay) => {}
                     }
-                };
-                tokio::select! {
-                    () = watch.run(token.clone()) => {}
-                    () = ending.cancelled() => {}
-                    () = publish => {}
+                    let mut sets = watch.subscribe();
+                    let publish = async {
+                        while sets.changed().await.is_ok() {
+                            let set = sets.borrow_and_update().clone();
+                            if let Some(set) = set {
+                                state.publish_pods(
+                                    Arc::new(slim(set.values().map(AsRef::as_ref))),
+                                    Tick::now(),
+                                );
+                                state.internal.add(
+                                    &internal::POD_SYNCS,
+                                    &[("source", "apiserver"), ("result", "changed")],
+                                    1.0,
+                                );
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        () = watch.run(token.clone()) => {}
+                        () = ending.cancelled() => {}
+                        () = publish => {}
+                    }
+                    Ok(())
                 }
-                Ok(())
-            }
-        });
+            },
+        );
     }
 }
 

@@ -10,14 +10,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// Writes a file and the folders above it.
-pub fn write(root: &Path, path: &str, content: &str) {
+pub(crate) fn write(root: &Path, path: &str, content: &str) {
     let path = root.join(path);
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
     std::fs::write(path, content).expect("written");
 }
 
 /// One request; nothing if nobody answers.
-pub fn get(address: &str, path: &str) -> Option<(u16, String)> {
+pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: koordlet\r\n\r\n").ok()?;
@@ -36,13 +36,13 @@ struct Content {
 }
 
 /// Answers paths with what was put there; watches stay silent.
-pub struct Server {
+pub(crate) struct Server {
     port: u16,
     content: Arc<Mutex<Content>>,
 }
 
 impl Server {
-    pub fn start() -> Server {
+    pub(crate) fn start() -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let port = listener.local_addr().expect("an address").port();
         let content = Arc::new(Mutex::new(Content::default()));
@@ -57,27 +57,27 @@ impl Server {
         Server { port, content }
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    pub fn put(&self, path: &str, value: &Value) {
+    pub(crate) fn put(&self, path: &str, value: &Value) {
         self.content.lock().expect("whole").answers.insert(path.to_owned(), value.to_string());
     }
 
-    pub fn put_list(&self, path: &str, version: &str, kind: &str, items: &[Value]) {
+    pub(crate) fn put_list(&self, path: &str, version: &str, kind: &str, items: &[Value]) {
         self.put(path, &json!({"apiVersion": version, "kind": kind, "metadata": {"resourceVersion": "9"}, "items": items}));
     }
 
-    pub fn take(&self, path: &str) {
+    pub(crate) fn take(&self, path: &str) {
         self.content.lock().expect("whole").answers.remove(path);
     }
 
-    pub fn requests(&self) -> Vec<Request> {
+    pub(crate) fn requests(&self) -> Vec<Request> {
         self.content.lock().expect("whole").requests.clone()
     }
 }
@@ -116,7 +116,8 @@ fn serve(stream: TcpStream, content: &Mutex<Content>) {
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         if query.contains("watch=true") {
             // The head comes, events do not.
-            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let head =
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
             let _ = writer.write_all(head.as_bytes());
             let _ = writer.flush();
             let mut rest = Vec::new();
@@ -137,7 +138,10 @@ fn serve(stream: TcpStream, content: &Mutex<Content>) {
                 ),
             }
         };
-        let head = format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", text.len());
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            text.len()
+        );
         if writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(text.as_bytes())).is_err() {
             return;
         }

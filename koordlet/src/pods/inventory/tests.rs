@@ -61,8 +61,11 @@ fn running_containers_are_measured() {
     assert_eq!(entry.batch_cpu_request, MilliCpu(1200));
     let group = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_b.slice";
     assert_eq!(entry.cgroup.as_str(), group);
-    let containers: Vec<_> =
-        entry.containers.iter().map(|container| (&*container.name, container.cgroup.as_str().to_owned(), container.is_init)).collect();
+    let containers: Vec<_> = entry
+        .containers
+        .iter()
+        .map(|container| (&*container.name, container.cgroup.as_str().to_owned(), container.is_init))
+        .collect();
     assert_eq!(
         containers,
         [
@@ -140,5 +143,8 @@ fn host_applications_are_where_the_policy_says() {
     let (entries, refused) = host_applications(&spec.host_applications, &layout(CgroupDriver::Cgroupfs));
     let found: Vec<_> = entries.iter().map(|entry| (&*entry.name, entry.cgroup.as_str())).collect();
     assert_eq!(found, [("nginx", "host-latency-sensitive/nginx"), ("job", "kubepods/besteffort/job")]);
-    assert_eq!(refused.iter().map(|refused| refused.subject.as_str()).collect::<Vec<_>>(), ["host application nginx", "host application bad"]);
+    assert_eq!(
+        refused.iter().map(|refused| refused.subject.as_str()).collect::<Vec<_>>(),
+        ["host application nginx", "host application bad"]
+    );
 }

@@ -253,13 +253,15 @@ mod tests {
             move || seen.lock().expect("whole").contains(&change)
         };
         eventually("a pod of before", has(Change::PodAdded { uid: "early".into() })).await;
-        eventually("its container", has(Change::ContainerAdded { uid: "early".into(), id: "1".into() })).await;
+        eventually("its container", has(Change::ContainerAdded { uid: "early".into(), id: "1".into() }))
+            .await;
 
         std::fs::create_dir_all(burstable.join("podlate/2")).expect("made");
         eventually("a new pod", has(Change::PodAdded { uid: "late".into() })).await;
         eventually("its container", has(Change::ContainerAdded { uid: "late".into(), id: "2".into() })).await;
         std::fs::create_dir(burstable.join("podearly/3")).expect("made");
-        eventually("a later container", has(Change::ContainerAdded { uid: "early".into(), id: "3".into() })).await;
+        eventually("a later container", has(Change::ContainerAdded { uid: "early".into(), id: "3".into() }))
+            .await;
         std::fs::remove_dir_all(burstable.join("podlate")).expect("removed");
         eventually("the end of a pod", has(Change::PodDeleted { uid: "late".into() })).await;
 
@@ -286,10 +288,8 @@ mod tests {
         let task = tokio::task::spawn(run);
         eventually("scanning", || *degraded.lock().expect("whole") == Some(Health::Scanning)).await;
         std::fs::create_dir_all(folder.path().join("kubepods/poda")).expect("made");
-        eventually("a pod", || {
-            seen.lock().expect("whole").contains(&Change::PodAdded { uid: "a".into() })
-        })
-        .await;
+        eventually("a pod", || seen.lock().expect("whole").contains(&Change::PodAdded { uid: "a".into() }))
+            .await;
         token.cancel();
         task.await.expect("ended");
     }
