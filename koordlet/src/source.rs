@@ -103,61 +103,64 @@ impl Choice {
 mod tests {
     use super::*;
 
-    fn at(seconds: f64) -> Tick {
-        Tick((seconds * 1000.0).round() as u64)
+    /// So many seconds and milliseconds after boot.
+    fn at(seconds: u64, milliseconds: u64) -> Tick {
+        Tick(seconds * 1000 + milliseconds)
     }
 
     #[test]
     fn without_a_proxy_it_samples_at_once() {
-        assert_eq!(Choice::new(false, at(5.0)).at(at(5.0)), Source::Own);
-        let mut absent = Choice::new(true, at(5.0));
+        assert_eq!(Choice::new(false, at(5, 0)).at(at(5, 0)), Source::Own);
+        let mut absent = Choice::new(true, at(5, 0));
         absent.absent();
-        assert_eq!(absent.at(at(5.0)), Source::Own);
+        assert_eq!(absent.at(at(5, 0)), Source::Own);
     }
 
     #[test]
     fn at_the_start_it_waits_for_the_stream_a_little() {
-        let mut choice = Choice::new(true, at(5.0));
-        assert_eq!(choice.at(at(8.0)), Source::Waiting);
-        assert_eq!(choice.at(at(8.001)), Source::Own);
-        let mut choice = Choice::new(true, at(5.0));
-        choice.pass(at(6.0));
-        assert_eq!(choice.at(at(6.0)), Source::Proxy);
+        let mut choice = Choice::new(true, at(5, 0));
+        assert_eq!(choice.at(at(8, 0)), Source::Waiting);
+        assert_eq!(choice.at(at(8, 1)), Source::Own);
+        let mut choice = Choice::new(true, at(5, 0));
+        choice.pass(at(6, 0));
+        assert_eq!(choice.at(at(6, 0)), Source::Proxy);
     }
 
     #[test]
     fn a_gap_of_three_seconds_and_ten_seconds_back() {
-        let mut choice = Choice::new(true, at(0.0));
-        choice.pass(at(1.0));
-        assert_eq!(choice.at(at(4.0)), Source::Proxy, "exactly three seconds are no gap");
-        assert_eq!(choice.at(at(4.001)), Source::Own);
+        let mut choice = Choice::new(true, at(0, 0));
+        choice.pass(at(1, 0));
+        assert_eq!(choice.at(at(4, 0)), Source::Proxy, "exactly three seconds are no gap");
+        assert_eq!(choice.at(at(4, 1)), Source::Own);
         for second in 10..20 {
-            choice.pass(at(f64::from(second)));
-            assert_eq!(choice.at(at(f64::from(second))), Source::Own, "{second}");
+            choice.pass(at(second, 0));
+            assert_eq!(choice.at(at(second, 0)), Source::Own, "{second}");
         }
-        choice.pass(at(20.0));
-        assert_eq!(choice.at(at(20.0)), Source::Proxy);
+        choice.pass(at(20, 0));
+        assert_eq!(choice.at(at(20, 0)), Source::Proxy);
     }
 
     #[test]
     fn another_gap_begins_the_ten_seconds_anew() {
-        let mut choice = Choice::new(false, at(0.0));
-        for second in [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 10.5, 11.0, 13.0, 15.0, 17.0, 19.0] {
-            choice.pass(at(second));
-            assert_eq!(choice.at(at(second)), Source::Own, "{second}");
+        let mut choice = Choice::new(false, at(0, 0));
+        for second in
+            [1000, 2000, 3000, 4000, 5000, 6000, 7000, 10_500, 11_000, 13_000, 15_000, 17_000, 19_000]
+        {
+            choice.pass(Tick(second));
+            assert_eq!(choice.at(Tick(second)), Source::Own, "{second}");
         }
-        choice.pass(at(20.5));
-        assert_eq!(choice.at(at(20.5)), Source::Proxy);
+        choice.pass(at(20, 500));
+        assert_eq!(choice.at(at(20, 500)), Source::Proxy);
     }
 
     #[test]
     fn a_stream_that_is_back_at_once_is_not_missed() {
-        let mut choice = Choice::new(true, at(0.0));
-        choice.pass(at(1.0));
-        assert_eq!(choice.at(at(1.0)), Source::Proxy);
+        let mut choice = Choice::new(true, at(0, 0));
+        choice.pass(at(1, 0));
+        assert_eq!(choice.at(at(1, 0)), Source::Proxy);
         choice.lost();
-        assert_eq!(choice.at(at(3.0)), Source::Proxy);
-        choice.pass(at(3.5));
-        assert_eq!(choice.at(at(6.0)), Source::Proxy);
+        assert_eq!(choice.at(at(3, 0)), Source::Proxy);
+        choice.pass(at(3, 500));
+        assert_eq!(choice.at(at(6, 0)), Source::Proxy);
     }
 }

@@ -1,6 +1,6 @@
 //! The proxy's usage stream.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -173,11 +173,11 @@ impl Follower {
     }
 }
 
-async fn connect(path: &PathBuf) -> Result<UsageServiceClient<Channel>, StreamError> {
+async fn connect(path: &Path) -> Result<UsageServiceClient<Channel>, StreamError> {
     if !path.exists() {
-        return Err(StreamError::Absent { path: path.clone() });
+        return Err(StreamError::Absent { path: path.to_owned() });
     }
-    let socket = path.clone();
+    let socket = path.to_owned();
     let connector = tower::service_fn(move |_uri: Uri| {
         let socket = socket.clone();
         async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(socket).await?)) }
@@ -186,11 +186,11 @@ async fn connect(path: &PathBuf) -> Result<UsageServiceClient<Channel>, StreamEr
     let channel = Endpoint::from_static("http://koord-runtime-proxy")
         .connect_with_connector(connector)
         .await
-        .map_err(|source| StreamError::Connect { path: path.clone(), source })?;
+        .map_err(|source| StreamError::Connect { path: path.to_owned(), source })?;
     Ok(UsageServiceClient::new(channel).max_decoding_message_size(LARGEST_MESSAGE))
 }
 
-async fn follow_once(state: &Arc<State>, path: &PathBuf, boot_id: &str) -> Result<(), StreamError> {
+async fn follow_once(state: &Arc<State>, path: &Path, boot_id: &str) -> Result<(), StreamError> {
     let mut client = connect(path).await?;
     let mut follower = Follower::new(Arc::clone(state), boot_id);
     let request = follower.request(Tick::now());

@@ -70,7 +70,7 @@ fn container(
         Ok(candidates) => {
             let present =
                 candidates.iter().find(|candidate| candidates.len() > 1 && groups.exists(candidate));
-            match present.or(candidates.first()) {
+            match present.or_else(|| candidates.first()) {
                 Some(cgroup) => Ok(ContainerEntry {
                     id: Arc::from(id),
                     name: Arc::from(status.name.as_str()),
