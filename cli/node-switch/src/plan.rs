@@ -34,13 +34,13 @@ const PROXY_DEFAULT_RUNTIME: &str = "/run/containerd/containerd.sock";
 
 /// The drop-in that orders the kubelet after the proxy. `Wants`, not `Requires`: stopping the proxy must never stop the
 /// kubelet.
-pub const DROP_IN_TEXT: &str = "\
-# Made by `koordctl node enable`; `koordctl node disable` removes it.
-# Wants, not Requires: the kubelet runs on when the proxy is stopped.
-[Unit]
-Wants=koord-runtime-proxy.service
-After=koord-runtime-proxy.service
-";
+pub const DROP_IN_TEXT: &str = concat!(
+    "# Made by `koordctl node enable`; `koordctl node disable` removes it.\n",
+    include_str!("../../../packaging/systemd/kubelet.service.d/20-koord-runtime-proxy.conf")
+);
+
+/// Runtimes that the proxy's unit is ordered after as it is shipped.
+const ORDERED: [&str; 2] = ["containerd.service", "crio.service"];
 
 /// Whose file it is: the proxy's files change before it is started, the kubelet's after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -214,7 +214,7 @@ fn proxy_files(draft: &mut Draft<'_>, target: &Target) -> Result<(), PlanError> 
         );
         draft.whole(&system_drop_in(PROXY_SOCKET_UNIT, "20-koord-endpoint.conf"), Owner::Proxy, &text)?;
     }
-    if let Some(unit) = target.runtime.runtime_unit().filter(|unit| *unit != "containerd.service") {
+    if let Some(unit) = target.runtime.runtime_unit().filter(|unit| !ORDERED.contains(unit)) {
         let text = format!(
             "# Made by `koordctl node enable`; `koordctl node disable` removes it.\n[Unit]\nAfter={unit}\n"
         );

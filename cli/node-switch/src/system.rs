@@ -200,3 +200,9 @@ pub trait System: Files {
     /// Waits.
     fn sleep(&self, duration: Duration);
 }
+
+/// Where a file is written before it takes the name of `path`. No reader of configuration directories takes such a name.
+pub fn temporary(path: &Path) -> PathBuf {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    path.with_file_name(format!(".{name}.koord-switch"))
+}

@@ -60,7 +60,7 @@ pub fn with_text(text: &str, key: &str, value: &str) -> Result<String, EditError
     } else {
         in_block(text, key, value).ok_or_else(form)?
     };
-    if mapping(&changed)? == expected { Ok(changed) } else { Err(form()) }
+    if mapping(&changed) == Ok(expected) { Ok(changed) } else { Err(form()) }
 }
 
 fn first_character(text: &str) -> Option<char> {

@@ -140,10 +140,6 @@ fn cri_o_keeps_the_end_of_its_path() {
                 )
             ),
             (
-                "/etc/systemd/system/koord-runtime-proxy.service.d/20-koord-runtime.conf",
-                &format!("{head}[Unit]\nAfter=crio.service\n")
-            ),
-            (
                 "/etc/systemd/system/koord-runtime-proxy.socket.d/20-koord-endpoint.conf",
                 &format!(
                     "{head}# The kubelet takes its statistics as with CRI-O only if its endpoint ends as CRI-O's does.\n\
@@ -153,6 +149,43 @@ fn cri_o_keeps_the_end_of_its_path() {
             (UNIT, &format!("[Service]\nExecStart=/k --container-runtime-endpoint=unix://{proxy}\n")),
         ])
     );
+}
+
+#[test]
+fn other_runtimes_are_waited_for_at_boot() {
+    let unit = "[Service]\nExecStart=/k --container-runtime-endpoint=unix:///run/cri-dockerd.sock\n";
+    let planned = after(&[(UNIT, unit)]);
+    assert_eq!(
+        planned[..2],
+        pairs(&[
+            (
+                PROXY_FLAGS_FILE,
+                "KOORD_RUNTIME_PROXY_FLAGS=\"--remote-runtime-service-endpoint=/run/cri-dockerd.sock\"\n"
+            ),
+            (
+                "/etc/systemd/system/koord-runtime-proxy.service.d/20-koord-runtime.conf",
+                "# Made by `koordctl node enable`; `koordctl node disable` removes it.\n[Unit]\nAfter=cri-docker.service\n"
+            ),
+        ])
+    );
+}
+
+#[test]
+fn the_shipped_unit_is_ordered_after_the_usual_runtimes() {
+    let text = include_str!("../../../../packaging/systemd/koord-runtime-proxy.service");
+    let after: Vec<String> = settings(text)
+        .into_iter()
+        .filter(|setting| setting.key == "After")
+        .flat_map(|setting| flags::words(&setting.value))
+        .collect();
+    for unit in ORDERED {
+        assert!(after.iter().any(|name| name == unit), "{unit} in {after:?}");
+    }
+    let socket = include_str!("../../../../packaging/systemd/koord-runtime-proxy.socket");
+    let listen = settings(socket).into_iter().find(|setting| setting.key == "ListenStream").unwrap();
+    assert_eq!(listen.value, PROXY_SOCKET);
+    let flags_file = settings(text).into_iter().find(|setting| setting.key == "EnvironmentFile").unwrap();
+    assert_eq!(flags_file.value, format!("-{PROXY_FLAGS_FILE}"));
 }
 
 #[test]
