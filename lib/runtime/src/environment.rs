@@ -89,9 +89,22 @@ impl Environment {
             unusable_descriptors,
             handover: std::env::var(HANDOVER_VARIABLE).ok().and_then(|value| HandoverRole::parse(&value)),
             program: std::env::current_exe().ok(),
-            journal: std::env::var_os("JOURNAL_STREAM").is_some(),
+            journal: is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref(), standard_error()),
         }
     }
+}
+
+/// The rule of `systemd.exec(5)`: the variable names device and inode of the stream to the journal. A program that was
+/// started by a service with its output elsewhere inherits the variable, but not the stream.
+fn is_journal(stream: Option<&str>, standard_error: Option<(u64, u64)>) -> bool {
+    let Some((device, inode)) = stream.and_then(|stream| stream.split_once(':')) else { return false };
+    let named = device.parse().ok().zip(inode.parse().ok());
+    named.is_some() && named == standard_error
+}
+
+/// Device and inode of standard error.
+fn standard_error() -> Option<(u64, u64)> {
+    rustix::fs::fstat(std::io::stderr()).ok().map(|status| (status.st_dev, status.st_ino))
 }
 
 /// The rule of `sd_watchdog_enabled(3)`: an interval in microseconds, meant for us if no process id
@@ -123,6 +136,18 @@ fn take_listeners(names: &str) -> (Vec<PassedListener>, Vec<(String, String)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_journal_is_recognized_by_its_stream() {
+        let open = Some((9, 1234));
+        assert!(is_journal(Some("9:1234"), open));
+        assert!(!is_journal(Some("9:1235"), open), "standard error was redirected");
+        assert!(!is_journal(Some("9:1234"), None));
+        assert!(!is_journal(None, None));
+        for nonsense in ["", ":", "9", "9:", "x:1234", "9:1234:1"] {
+            assert!(!is_journal(Some(nonsense), open), "{nonsense}");
+        }
+    }
 
     #[test]
     fn watchdog_is_for_the_named_process_only() {

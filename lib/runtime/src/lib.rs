@@ -16,8 +16,10 @@
 pub mod admin;
 pub mod descriptors;
 pub mod environment;
+pub mod environment_file;
 pub mod error_chain;
 pub mod exit;
+mod journal;
 pub mod life;
 pub mod metrics;
 pub mod notify;

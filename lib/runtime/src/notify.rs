@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixDatagram;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
@@ -213,28 +213,72 @@ impl Target {
     }
 }
 
-/// Keeps the watchdog content: a task that tells it twice per interval while `healthy` says so.
+/// A sign of life of something that waits for events: it is asked at times, and answers when it comes around to do so.
+///
+/// Asking is cheap and answering cheaper, so that what is asked need not be woken by a clock of its own.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    asked: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl Pulse {
+    /// Asks; whatever is to answer has to be woken after this.
+    pub fn ask(&self) {
+        self.asked.fetch_add(1, Ordering::Release);
+    }
+
+    /// Answers all that was asked.
+    pub fn answer(&self) {
+        let asked = self.asked.load(Ordering::Acquire);
+        self.answered.store(asked, Ordering::Release);
+    }
+
+    /// True if the last question was answered, or none was asked yet.
+    pub fn beats(&self) -> bool {
+        self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Acquire)
+    }
+}
+
+/// Keeps the watchdog content while `healthy` says so. See [`start_watchdog_of`].
 pub fn start_watchdog(
     supervisor: &Supervisor,
     notifier: std::sync::Arc<Notifier>,
     interval: Duration,
     healthy: impl Fn() -> bool + Send + Sync + 'static,
 ) {
-    let healthy = std::sync::Arc::new(healthy);
+    start_watchdog_of(supervisor, notifier, interval, move || {
+        if healthy() { Vec::new() } else { vec!["the process".to_owned()] }
+    });
+}
+
+/// Keeps the watchdog content: a task that tells it three times per interval, so that one turn may be missed, while
+/// `silent` names nothing that does not answer. The names go to the log and into the status line. That the task runs at all
+/// shows that the async runtime does.
+pub fn start_watchdog_of(
+    supervisor: &Supervisor,
+    notifier: std::sync::Arc<Notifier>,
+    interval: Duration,
+    silent: impl Fn() -> Vec<String> + Send + Sync + 'static,
+) {
+    let silent = std::sync::Arc::new(silent);
     // The handle is not needed: the task lives as long as the process.
     let _detached = supervisor.spawn("watchdog", Policy::EndProcess, move |token| {
-        let (notifier, healthy) = (std::sync::Arc::clone(&notifier), std::sync::Arc::clone(&healthy));
+        let (notifier, silent) = (std::sync::Arc::clone(&notifier), std::sync::Arc::clone(&silent));
         async move {
-            let mut ticks = tokio::time::interval(interval / 2);
+            let mut ticks = tokio::time::interval(interval / 3);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
             loop {
                 tokio::select! {
                     () = token.cancelled() => return Ok(()),
                     _ = ticks.tick() => {
-                        if healthy() {
+                        let silent = silent();
+                        if silent.is_empty() {
                             notifier.tell(&[Notification::Watchdog]);
                         } else {
-                            tracing::error!("process is not healthy, the watchdog is left to expire");
+                            let names = silent.join(", ");
+                            tracing::error!(silent = names, "no sign of life, the watchdog is left to expire");
+                            notifier.tell(&[Notification::Status(format!("no sign of life of {names}"))]);
                         }
                     }
                 }
@@ -387,6 +431,64 @@ mod tests {
         healthy.store(false, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_secs(20)).await;
         manager.set_nonblocking(true).expect("allowed");
-        assert!(manager.recv(&mut [0; 32]).is_err(), "an unhealthy process says nothing");
+        let mut buffer = [0; 256];
+        let mut told = 0;
+        while let Ok(length) = manager.recv(&mut buffer) {
+            assert_eq!(&buffer[..length], b"STATUS=no sign of life of the process\n");
+            told += 1;
+        }
+        assert!(told >= 5, "said {told} times");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_missed_turn_does_not_end_the_process() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("bound");
+        manager.set_nonblocking(true).expect("allowed");
+        let notifier = std::sync::Arc::new(Notifier::new(Some(path.as_os_str())).expect("a path"));
+        let supervisor = Supervisor::new(tokio::runtime::Handle::current());
+        let turn = std::sync::Arc::new(AtomicU64::new(0));
+        let turns = std::sync::Arc::clone(&turn);
+        let interval = Duration::from_secs(30);
+        start_watchdog_of(&supervisor, notifier, interval, move || {
+            let slow = turns.fetch_add(1, Ordering::Relaxed) == 1;
+            if slow { vec!["acceptor".to_owned(), "connection 3".to_owned()] } else { Vec::new() }
+        });
+        let (mut last, mut longest, mut statuses) = (tokio::time::Instant::now(), Duration::ZERO, 0);
+        let mut buffer = [0; 256];
+        while turn.load(Ordering::Relaxed) < 6 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            while let Ok(length) = manager.recv(&mut buffer) {
+                match &buffer[..length] {
+                    b"WATCHDOG=1\n" => {
+                        longest = longest.max(last.elapsed());
+                        last = tokio::time::Instant::now();
+                    }
+                    b"STATUS=no sign of life of acceptor, connection 3\n" => statuses += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert_eq!(statuses, 1);
+        let expected = Duration::from_secs(20)..Duration::from_millis(20_200);
+        assert!(expected.contains(&longest), "{longest:?} of {interval:?}");
+    }
+
+    #[test]
+    fn a_pulse_beats_until_a_question_stays_open() {
+        let pulse = Pulse::default();
+        assert!(pulse.beats());
+        pulse.ask();
+        assert!(!pulse.beats());
+        pulse.answer();
+        assert!(pulse.beats());
+        pulse.answer();
+        assert!(pulse.beats());
+        pulse.ask();
+        pulse.ask();
+        assert!(!pulse.beats());
+        pulse.answer();
+        assert!(pulse.beats(), "one answer is for all questions before it");
     }
 }

@@ -12,6 +12,7 @@
 //! | 10 | everything |
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -19,6 +20,8 @@ use tracing::Level;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
+
+use crate::journal::{self, Journal};
 
 /// Target of lines that are printed once per hooked call, from verbosity 2 on.
 pub const CALL_TARGET: &str = "koord::call";
@@ -40,6 +43,17 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// Where log lines go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogOutput {
+    /// Standard error.
+    #[default]
+    StandardError,
+    /// systemd's journal, with priority and fields. JSON lines, which somebody asked for, go to standard error all the same;
+    /// so does everything if the journal does not listen.
+    Journal,
 }
 
 /// The log was set up already.
@@ -110,9 +124,23 @@ fn filter(verbosity: u8) -> Targets {
 /// # Errors
 /// Something set it up before.
 pub fn set_up(format: LogFormat, verbosity: u8) -> Result<LogControl, AlreadySetUp> {
-    let colours = std::io::stderr().is_terminal();
+    set_up_to(LogOutput::StandardError, format, verbosity)
+}
+
+/// As [`set_up`], with the output by choice.
+///
+/// # Errors
+/// Something set it up before.
+pub fn set_up_to(output: LogOutput, format: LogFormat, verbosity: u8) -> Result<LogControl, AlreadySetUp> {
     let (filter, handle) = reload::Layer::new(filter(verbosity));
-    let lines = layer(format, colours, std::io::stderr);
+    let journal = match (output, format) {
+        (LogOutput::Journal, LogFormat::Text) => Journal::open(Path::new(journal::SOCKET)).ok(),
+        _ => None,
+    };
+    let lines = match journal {
+        Some(journal) => Box::new(journal),
+        None => layer(format, std::io::stderr().is_terminal(), std::io::stderr),
+    };
     let subscriber = Registry::default().with(lines.with_filter(filter));
     tracing::subscriber::set_global_default(subscriber).map_err(|_error| AlreadySetUp)?;
     report_panics();
