@@ -276,7 +276,7 @@ fn with_an_api_server_and_a_kubelet_it_becomes_ready_and_reports() {
         "/apis/slo.koordinator.sh/v1alpha1/nodemetrics",
         "slo.koordinator.sh/v1alpha1",
         "NodeMetricList",
-        &[metric.clone()],
+        std::slice::from_ref(&metric),
     );
     server.put("/apis/slo.koordinator.sh/v1alpha1/nodemetrics/node-1", &metric);
     server.put_list(
