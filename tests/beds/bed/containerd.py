@@ -21,7 +21,7 @@ _CONFIG_1_6 = """version = 2
 root = "{dir}/root"
 state = "{dir}/state"
 [grpc]
-  address = "{dir}/containerd.sock"
+  address = "{socket}"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{dir}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -45,7 +45,7 @@ _CONFIG_2_4 = """version = 3
 root = "{dir}/root"
 state = "{dir}/state"
 [grpc]
-  address = "{dir}/containerd.sock"
+  address = "{socket}"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{dir}/opt"
 [plugins."io.containerd.nri.v1.nri"]
@@ -110,6 +110,40 @@ def _own_group():
     return group
 
 
+def programs_of(version):
+    """The folder of containerd's programs."""
+    if version not in ("2.4", "1.6"):
+        raise BedError(f"containerd {version}: there are 2.4 and 1.6")
+    return tools.folder(f"containerd-{version}") / ("" if version == "2.4" else "usr/bin")
+
+
+def configuration(directory, version="2.4", driver="cgroupfs", socket=None):
+    """The text of a config.toml for a containerd with all its folders in `directory`."""
+    if version == "2.4":
+        runc, template = tools.folder("runc") / "runc", _CONFIG_2_4
+    else:
+        runc, template = tools.folder("containerd-1.6") / "usr/sbin/runc", _CONFIG_1_6
+    values = {
+        "dir": directory,
+        "socket": socket or f"{directory}/containerd.sock",
+        "sandbox": images.SANDBOX_IMAGE,
+        "runc": runc,
+        "cni": tools.folder("cni"),
+        "systemd": "true" if driver == "systemd" else "false",
+        "no_apparmor": "false" if _apparmor() else "true",
+    }
+    return template.format(**values)
+
+
+def furnish(directory):
+    """Makes the folders that such a configuration names, the network and the store of images."""
+    directory = pathlib.Path(directory)
+    for name in ("cni", "opt", "nri/plugins", "nri/conf.d", "log"):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    (directory / "cni" / "10-bed.conflist").write_text(json.dumps(_network(directory)), encoding="utf-8")
+    images.make_store(directory / "store", tools.folder("stand-in") / "stand-in")
+
+
 class Containerd:
     """One containerd in `directory`; use as a context manager inside an enclosure.
 
@@ -119,27 +153,10 @@ class Containerd:
     def __init__(self, directory, version="2.4", driver="cgroupfs"):
         self.directory = pathlib.Path(directory)
         self.version = version
-        for name in ("cni", "opt", "nri/plugins", "nri/conf.d", "log"):
-            (self.directory / name).mkdir(parents=True, exist_ok=True)
-        if version == "2.4":
-            programs, runc, template = tools.folder("containerd-2.4"), tools.folder("runc") / "runc", _CONFIG_2_4
-        elif version == "1.6":
-            programs = tools.folder("containerd-1.6") / "usr/bin"
-            runc, template = tools.folder("containerd-1.6") / "usr/sbin/runc", _CONFIG_1_6
-        else:
-            raise BedError(f"containerd {version}: there are 2.4 and 1.6")
-        values = {
-            "dir": self.directory,
-            "sandbox": images.SANDBOX_IMAGE,
-            "runc": runc,
-            "cni": tools.folder("cni"),
-            "systemd": "true" if driver == "systemd" else "false",
-            "no_apparmor": "false" if _apparmor() else "true",
-        }
-        (self.directory / "config.toml").write_text(template.format(**values), encoding="utf-8")
-        (self.directory / "cni" / "10-bed.conflist").write_text(json.dumps(_network(self.directory)), encoding="utf-8")
-        images.make_store(self.directory / "store", tools.folder("stand-in") / "stand-in")
+        programs = programs_of(version)
         self.socket = self.directory / "containerd.sock"
+        furnish(self.directory)
+        (self.directory / "config.toml").write_text(configuration(self.directory, version, driver), encoding="utf-8")
         self.nri_socket = self.directory / "nri.sock" if version == "2.4" else None
         self._registry = None
         self.process = Process(

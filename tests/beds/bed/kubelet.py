@@ -38,66 +38,56 @@ def make_group_root():
         own.write_text(pathlib.Path(f"/sys/fs/cgroup/cpuset/{name}").read_text(encoding="ascii"), encoding="ascii")
 
 
-class Kubelet:
-    """One kubelet; `endpoint` is the socket it uses for the runtime and for images.
+def configuration(directory, driver="cgroupfs"):
+    """A KubeletConfiguration without the endpoint of the runtime, for a node whose folders lie in `directory`.
 
     With the control groups of systemd their root is that of the machine, as systemd does not hand down every controller.
     """
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "port": PORT,
+        "readOnlyPort": READ_ONLY_PORT,
+        "healthzBindAddress": "127.0.0.1",
+        "healthzPort": HEALTH_PORT,
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "staticPodPath": f"{directory}/manifests",
+        "podLogsDir": f"{directory}/pod-logs",
+        "volumePluginDir": f"{directory}/volume-plugins",
+        "cgroupDriver": driver,
+        "cgroupRoot": "/" if driver == "systemd" else GROUP_ROOT,
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "oomScoreAdj": 0,
+        "makeIPTablesUtilChains": False,
+        "resolvConf": "",
+        "fileCheckFrequency": "1s",
+        "syncFrequency": "5s",
+        # Exclusive CPUs for Guaranteed pods: the kubelet then updates the CPU sets of running containers.
+        "cpuManagerPolicy": "static",
+        "cpuManagerReconcilePeriod": "1s",
+        "kubeReserved": {"cpu": "500m"},
+        "evictionHard": {
+            "memory.available": "50Mi",
+            "nodefs.available": "1%",
+            "nodefs.inodesFree": "1%",
+            "imagefs.available": "1%",
+            "imagefs.inodesFree": "1%",
+        },
+    }
 
-    def __init__(self, directory, version, endpoint, driver="cgroupfs"):
+
+class KubeletApi:
+    """What a kubelet answers on 127.0.0.1, and its folder of static pods."""
+
+    def __init__(self, directory):
         self.directory = pathlib.Path(directory)
         self.manifests = self.directory / "manifests"
-        for name in ("manifests", "kubelet", "pod-logs"):
-            (self.directory / name).mkdir(parents=True, exist_ok=True)
-        self.directory.chmod(0o755)
-        config = {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "address": "127.0.0.1",
-            "port": PORT,
-            "readOnlyPort": READ_ONLY_PORT,
-            "healthzBindAddress": "127.0.0.1",
-            "healthzPort": HEALTH_PORT,
-            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-            "authorization": {"mode": "AlwaysAllow"},
-            "containerRuntimeEndpoint": f"unix://{endpoint}",
-            "staticPodPath": str(self.manifests),
-            "podLogsDir": str(self.directory / "pod-logs"),
-            "volumePluginDir": str(self.directory / "volume-plugins"),
-            "cgroupDriver": driver,
-            "cgroupRoot": "/" if driver == "systemd" else GROUP_ROOT,
-            "failCgroupV1": False,
-            "failSwapOn": False,
-            "oomScoreAdj": 0,
-            "makeIPTablesUtilChains": False,
-            "resolvConf": "",
-            "fileCheckFrequency": "1s",
-            "syncFrequency": "5s",
-            # Exclusive CPUs for Guaranteed pods: the kubelet then updates the CPU sets of running containers.
-            "cpuManagerPolicy": "static",
-            "cpuManagerReconcilePeriod": "1s",
-            "kubeReserved": {"cpu": "500m"},
-            "evictionHard": {
-                "memory.available": "50Mi",
-                "nodefs.available": "1%",
-                "nodefs.inodesFree": "1%",
-                "imagefs.available": "1%",
-                "imagefs.inodesFree": "1%",
-            },
-        }
-        file = self.directory / "config.json"
-        file.write_text(json.dumps(config), encoding="utf-8")
-        argv = [tools.folder(f"kubelet-{version}") / "kubelet", "--config", file, "--root-dir", self.directory / "kubelet"]
-        argv += ["--cert-dir", self.directory / "pki", "--hostname-override", NODE_NAME, "-v", "2"]
-        self.process = Process(f"kubelet {version}", argv, self.directory / "log")
         self._insecure = ssl.create_default_context()
         self._insecure.check_hostname = False
         self._insecure.verify_mode = ssl.CERT_NONE
-
-    def start(self):
-        """Starts it and waits until it says it is healthy."""
-        self.process.start()
-        self.process.wait_ready(self.healthy, 120)
 
     def healthy(self):
         """Whether /healthz answers 200."""
@@ -145,6 +135,32 @@ class Kubelet:
         """Removes all static pods."""
         for path in self.manifests.iterdir():
             path.unlink()
+
+
+class Kubelet(KubeletApi):
+    """One kubelet; `endpoint` is the socket it uses for the runtime and for images.
+
+    It is told the endpoint in its configuration, or with `arguments`, more of its command line, there.
+    """
+
+    def __init__(self, directory, version, endpoint, driver="cgroupfs", arguments=()):
+        super().__init__(directory)
+        for name in ("manifests", "kubelet", "pod-logs"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o755)
+        config = configuration(self.directory, driver)
+        if not arguments:
+            config["containerRuntimeEndpoint"] = f"unix://{endpoint}"
+        file = self.directory / "config.json"
+        file.write_text(json.dumps(config), encoding="utf-8")
+        argv = [tools.folder(f"kubelet-{version}") / "kubelet", "--config", file, "--root-dir", self.directory / "kubelet"]
+        argv += ["--cert-dir", self.directory / "pki", "--hostname-override", NODE_NAME, "-v", "2", *arguments]
+        self.process = Process(f"kubelet {version}", argv, self.directory / "log")
+
+    def start(self):
+        """Starts it and waits until it says it is healthy."""
+        self.process.start()
+        self.process.wait_ready(self.healthy, 120)
 
     def not_ready_seconds(self, since):
         """How long after `since` (seconds of the epoch) the kubelet last counted its runtime as down; 0 when never.
