@@ -1,9 +1,10 @@
 //! Makes the files that are made from others: the Rust types of the protocols from the `.proto` files in
-//! the tree, and the definitions of custom resources from their Rust types.
+//! the tree, the definitions of custom resources and the default node policy from their Rust types.
 //!
 //! They are checked in, so that building the project needs neither a protobuf compiler nor a build script.
 
 mod definitions;
+mod policy;
 mod yaml;
 
 use std::{
@@ -74,6 +75,7 @@ struct Output {
 /// Generates every file below the workspace root `root`.
 pub(crate) fn run(root: &Path, mode: Mode) -> anyhow::Result<()> {
     let mut outputs = definitions::outputs();
+    outputs.push(policy::output()?);
     for package in PACKAGES {
         let text = generate(root, package)
             .with_context(|| format!("cannot generate code for package {}", package.package))?;

@@ -6,9 +6,13 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 mod generate;
+mod packages;
 mod tidy;
 
-const USAGE: &str = "usage: cargo xtask gen [--check] | tidy";
+const USAGE: &str = "\
+usage: cargo xtask gen [--check]
+                   packages [--binaries DIR] [--out DIR] [--root DIR] [--version-suffix TEXT]
+                   tidy";
 
 fn main() -> ExitCode {
     match run() {
@@ -25,6 +29,11 @@ fn run() -> anyhow::Result<()> {
     let Some((command, rest)) = arguments.split_first() else { bail!("no command\n{USAGE}") };
     match command.as_str() {
         "gen" => generate::run(&workspace_root()?, generate::mode(rest)?),
+        "packages" => {
+            let options = packages::Options::parse(rest)?;
+            let root = options.root.clone().map_or_else(workspace_root, Ok)?;
+            packages::run(&root, &options)
+        }
         "tidy" if rest.is_empty() => tidy::run(&workspace_root()?),
         other => bail!("unknown command {other:?}\n{USAGE}"),
     }

@@ -1,5 +1,6 @@
 """python3 -m bed tools [SET...]: builds the named tool sets (all of them without a name).
 
+python3 -m bed folder SET: prints the folder of a built tool set.
 python3 -m bed enclosed COMMAND...: runs a command in an enclosure.
 """
 
@@ -10,10 +11,17 @@ from .layout import BedError
 
 
 def main(arguments):
-    """Runs one of the two commands; returns the exit status."""
+    """Runs one of the commands; returns the exit status."""
     if arguments[:1] == ["tools"]:
         try:
             tools.build(arguments[1:] or list(tools.all_sets()))
+        except (BedError, KeyError) as error:
+            print(f"tools: {error}", file=sys.stderr)
+            return 1
+        return 0
+    if arguments[:1] == ["folder"] and len(arguments) == 2:
+        try:
+            print(tools.folder(arguments[1]))
         except (BedError, KeyError) as error:
             print(f"tools: {error}", file=sys.stderr)
             return 1
