@@ -85,7 +85,7 @@ impl Meter {
             *place = match file.read(tree, group, room, buffer) {
                 Ok(text) => {
                     let figures = std::str::from_utf8(text).ok().and_then(|text| Figures::parse(text).ok());
-                    Some(figures.ok_or(TextError::new(file.name(), "lines some and full"))?)
+                    Some(figures.ok_or_else(|| TextError::new(file.name(), "lines some and full"))?)
                 }
                 // Switched off at boot (psi=0) or for this group (cgroup.pressure), or an older kernel.
                 Err(ReadError::Gone | ReadError::Unsupported) => None,

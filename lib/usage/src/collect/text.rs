@@ -131,7 +131,7 @@ pub fn cpu_stat(text: &[u8], version: CgroupVersion) -> Result<GroupCpu, TextErr
 pub fn single(text: &[u8], file: &'static str) -> Result<u64, TextError> {
     let text = text.trim_ascii();
     let value = number(text).filter(|_| text.iter().all(u8::is_ascii_digit));
-    value.ok_or(TextError::new(file, "whole number"))
+    value.ok_or_else(|| TextError::new(file, "whole number"))
 }
 
 /// Memory of a group and of all below it, in bytes.

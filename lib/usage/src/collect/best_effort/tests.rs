@@ -78,12 +78,12 @@ impl Bench {
         let group = self.group();
         match self.node.version() {
             CgroupVersion::V1 => {
-                let quota = quota.map_or("-1".to_owned(), |quota| quota.to_string());
+                let quota = quota.map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
                 self.node.group(Controller::Cpu, &group, "cpu.cfs_quota_us", &format!("{quota}\n"));
                 self.node.group(Controller::Cpu, &group, "cpu.cfs_period_us", &format!("{period}\n"));
             }
             CgroupVersion::V2 => {
-                let quota = quota.map_or("max".to_owned(), |quota| quota.to_string());
+                let quota = quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
                 self.node.group(Controller::Cpu, &group, "cpu.max", &format!("{quota} {period}\n"));
             }
         }
