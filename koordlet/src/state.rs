@@ -3,7 +3,7 @@
 //! Snapshots never change: a new one takes the place of the old one, and whoever follows is told once, however many
 //! changes there were.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -88,6 +88,8 @@ pub struct State {
     pub wants_pods: Notify,
     /// Whether the proxy's stream tells what begins and ends.
     pub has_stream: AtomicBool,
+    /// How often the kubelet did not answer, as it does when it restarts: it may be another one then.
+    pub kubelet_resets: AtomicU64,
     /// Whether directories are scanned because they cannot be watched.
     pub is_degraded: AtomicBool,
     /// The predictor.
@@ -139,6 +141,7 @@ impl State {
             facts: watch::Sender::new(None),
             wants_pods: Notify::new(),
             has_stream: AtomicBool::new(false),
+            kubelet_resets: AtomicU64::new(0),
             is_degraded: AtomicBool::new(false),
             predictor: Mutex::new(parts.predictor),
             source: Mutex::new(choice),

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use koord_crd::node_resource_topology::NodeResourceTopology;
 use koord_extension::cpuset::CpuSet;
@@ -22,11 +23,11 @@ use koord_runtime::CancellationToken;
 use koord_runtime::error_chain::Chain;
 use koord_topology::kubelet::{CpuManagerState, STATE_FILE};
 use koord_topology::pools;
+use koord_topology_report::pace::{ConfigPace, KubeletIdentity, Pace};
 use koord_topology_report::{
     Input, KubeletConfig, NodeFacts, PodFacts, Published, Report, Warning, creation, report,
 };
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::metrics::internal;
 use crate::pods::sync::Kubelet;
@@ -35,15 +36,6 @@ use crate::state::State;
 
 /// The object.
 pub type Topology = Plain<NodeResourceTopology>;
-
-/// Changes within this time are one.
-const DEBOUNCE: Duration = Duration::from_secs(1);
-
-/// The longest time between two looks.
-const SAFETY: Duration = Duration::from_secs(60);
-
-/// How long the kubelet's configuration is believed.
-const CONFIGURATION_AGE: Duration = Duration::from_secs(300);
 
 /// Why nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -65,21 +57,13 @@ enum RoundError {
     Api(#[from] ApiError),
 }
 
-/// What of the node decides whether the kubelet is another one.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct KubeletIdentity {
-    version: String,
-    boot_id: String,
-}
-
-impl KubeletIdentity {
-    fn of(node: &Node) -> KubeletIdentity {
-        let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-        info.map(|info| KubeletIdentity {
-            version: info.kubelet_version.clone(),
-            boot_id: info.boot_id.clone(),
-        })
-        .unwrap_or_default()
+/// What tells whether the kubelet is another one.
+fn identity(state: &State, node: &Node) -> KubeletIdentity {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    KubeletIdentity {
+        version: info.map(|info| info.kubelet_version.clone()).unwrap_or_default(),
+        boot_id: info.map(|info| info.boot_id.clone()).unwrap_or_default(),
+        resets: state.kubelet_resets.load(Ordering::Relaxed),
     }
 }
 
@@ -91,7 +75,8 @@ pub struct TopologyReporter {
     resource: ApiResource,
     published: watch::Receiver<Observed<Topology>>,
     kubelet: Kubelet,
-    configuration: Option<(KubeletConfig, Instant, KubeletIdentity)>,
+    configuration: Option<KubeletConfig>,
+    asking: ConfigPace,
     /// Warnings of the last round.
     warned: Vec<Warning>,
 }
@@ -111,6 +96,7 @@ impl TopologyReporter {
             published,
             kubelet: Kubelet::default(),
             configuration: None,
+            asking: ConfigPace::default(),
             warned: Vec::new(),
         }
     }
@@ -120,21 +106,26 @@ impl TopologyReporter {
         let (mut pods, mut node) = (self.state.pods.subscribe(), self.state.node.clone());
         let (mut facts, mut published) = (self.state.facts.subscribe(), self.published.clone());
         let mut told = String::new();
+        let mut pace = Pace::new();
         loop {
-            for receiver in [&mut node] {
-                receiver.borrow_and_update();
-            }
             pods.borrow_and_update();
+            node.borrow_and_update();
             facts.borrow_and_update();
             published.borrow_and_update();
-            match self.round().await {
+            let outcome = self.round().await;
+            let now = Instant::now();
+            match outcome {
                 Ok(written) => {
                     if written {
                         self.count("written");
                     }
                     told.clear();
+                    pace.succeeded(now);
                 }
-                Err(RoundError::Missing(what)) => tracing::debug!(what, "no topology is reported yet"),
+                Err(RoundError::Missing(what)) => {
+                    tracing::debug!(what, "no topology is reported yet");
+                    pace.failed(now);
+                }
                 Err(error) => {
                     self.count("failed");
                     let text = Chain(&error).to_string();
@@ -142,24 +133,30 @@ impl TopologyReporter {
                         tracing::warn!(error = text, "the topology was not reported");
                         told = text;
                     }
+                    pace.failed(now);
                 }
             }
-            let changed = async {
+            loop {
+                let changed = async {
+                    tokio::select! {
+                        changed = pods.changed() => changed,
+                        changed = node.changed() => changed,
+                        changed = facts.changed() => changed,
+                        changed = published.changed() => changed,
+                    }
+                };
                 tokio::select! {
-                    _ = pods.changed() => {}
-                    _ = node.changed() => {}
-                    _ = facts.changed() => {}
-                    _ = published.changed() => {}
+                    () = token.cancelled() => return,
+                    () = tokio::time::sleep(pace.wait(Instant::now())) => break,
+                    changed = changed => match changed {
+                        Ok(()) => pace.changed(Instant::now()),
+                        // Whoever told of changes has ended; so does this, in a moment.
+                        Err(_ended) => {
+                            token.cancelled().await;
+                            return;
+                        }
+                    },
                 }
-            };
-            tokio::select! {
-                () = token.cancelled() => return,
-                () = tokio::time::sleep(SAFETY) => continue,
-                () = changed => {}
-            }
-            tokio::select! {
-                () = token.cancelled() => return,
-                () = tokio::time::sleep(DEBOUNCE) => {}
             }
         }
     }
@@ -170,22 +167,26 @@ impl TopologyReporter {
 
     /// The kubelet's configuration, read again when it may be another one.
     async fn configuration(&mut self, node: &Node) -> Result<KubeletConfig, RoundError> {
-        let identity = KubeletIdentity::of(node);
-        if let Some((configuration, read, of)) = &self.configuration
-            && read.elapsed() < CONFIGURATION_AGE
-            && *of == identity
+        let identity = identity(&self.state, node);
+        if let Some(configuration) = &self.configuration
+            && !self.asking.is_due(&identity, Instant::now())
         {
             return Ok(configuration.clone());
         }
-        let body = self
-            .kubelet
-            .get(&self.state, "/configz")
-            .await
-            .map_err(|error| RoundError::Configuration(Box::new(error)))?;
-        let configuration =
-            KubeletConfig::from_configz(&body).map_err(|error| RoundError::Configuration(Box::new(error)))?;
-        self.configuration = Some((configuration.clone(), Instant::now(), identity));
-        Ok(configuration)
+        let body = self.kubelet.get(&self.state, "/configz").await;
+        let body: Result<_, Box<dyn std::error::Error + Send + Sync>> = body.map_err(Into::into);
+        let read = body.and_then(|body| KubeletConfig::from_configz(&body).map_err(Into::into));
+        match read {
+            Ok(configuration) => {
+                self.asking.succeeded(identity, Instant::now());
+                Ok(self.configuration.insert(configuration).clone())
+            }
+            Err(error) => {
+                self.asking.failed(identity, Instant::now());
+                self.configuration = None;
+                Err(RoundError::Configuration(error))
+            }
+        }
     }
 
     /// Computes and, if need be, writes. True if it was written.

@@ -254,6 +254,9 @@ impl PodSync {
             }
             Err(error) => {
                 self.pods.failed();
+                if matches!(error, AskError::Kubelet(_)) && !self.is_failing {
+                    self.state.kubelet_resets.fetch_add(1, Ordering::Relaxed);
+                }
                 if self.is_failing {
                     tracing::debug!(error = %Chain(&error), "pods cannot be asked for");
                 } else {
