@@ -24,27 +24,11 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-class Proxy:
-    """koord-runtime-proxy with every path private to `directory`."""
+class Admin:
+    """What a proxy answers on its admin socket."""
 
-    def __init__(self, directory, backend, registrations, flags=()):
-        directory = pathlib.Path(directory)
-        (directory / "proxy").mkdir(mode=0o755, parents=True, exist_ok=True)
-        self.socket = directory / "proxy" / "runtimeproxy.sock"
-        self.admin = directory / "proxy" / "admin.sock"
-        argv = [program("koord-runtime-proxy", "KOORD_PROXY")]
-        argv += ["--koord-runtimeproxy-endpoint", self.socket, "--remote-runtime-service-endpoint", backend]
-        argv += ["--hook-config-dir", registrations, "--state-dir", directory / "proxy" / "state"]
-        argv += ["--admin-socket", self.admin, *flags]
-        self.process = Process("koord-runtime-proxy", argv, directory / "log" / "proxy")
-
-    def __enter__(self):
-        self.process.start()
-        self.wait_ready()
-        return self
-
-    def __exit__(self, *_):
-        self.process.stop()
+    def __init__(self, admin):
+        self.admin = pathlib.Path(admin)
 
     def ask(self, path, method="GET", body=None):
         """Status and body of a request to the admin socket; None when it does not answer."""
@@ -64,10 +48,6 @@ class Proxy:
         answer = self.ask("/readyz")
         return answer is not None and answer[0] == 200
 
-    def wait_ready(self, seconds=60.0):
-        """Waits until the proxy serves calls."""
-        self.process.wait_ready(self.is_ready, seconds)
-
     def json(self, path):
         """A JSON answer of the admin socket."""
         return json.loads(self.ask(path)[1])
@@ -75,6 +55,33 @@ class Proxy:
     def metric(self, name, **labels):
         """The sum of all samples of a metric of the proxy that have these labels."""
         return sum_of_samples(self.ask("/metrics")[1], f"koord_runtime_proxy_{name}", labels)
+
+
+class Proxy(Admin):
+    """koord-runtime-proxy with every path private to `directory`."""
+
+    def __init__(self, directory, backend, registrations, flags=()):
+        directory = pathlib.Path(directory)
+        (directory / "proxy").mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.socket = directory / "proxy" / "runtimeproxy.sock"
+        super().__init__(directory / "proxy" / "admin.sock")
+        argv = [program("koord-runtime-proxy", "KOORD_PROXY")]
+        argv += ["--koord-runtimeproxy-endpoint", self.socket, "--remote-runtime-service-endpoint", backend]
+        argv += ["--hook-config-dir", registrations, "--state-dir", directory / "proxy" / "state"]
+        argv += ["--admin-socket", self.admin, *flags]
+        self.process = Process("koord-runtime-proxy", argv, directory / "log" / "proxy")
+
+    def __enter__(self):
+        self.process.start()
+        self.wait_ready()
+        return self
+
+    def __exit__(self, *_):
+        self.process.stop()
+
+    def wait_ready(self, seconds=60.0):
+        """Waits until the proxy serves calls."""
+        self.process.wait_ready(self.is_ready, seconds)
 
 
 def sum_of_samples(text, name, labels):
