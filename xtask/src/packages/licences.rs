@@ -211,7 +211,7 @@ pub(super) fn copyright(package: &str) -> String {
           beside this file; what was taken from other projects is in NOTICE.\n\
          \n\
          Files: *\n\
-         Copyright: The authors of koord-runtime-proxy and its workspace\n\
+         Copyright: 2026 the authors of koord-runtime-proxy and its workspace\n\
          License: Apache-2.0\n\
          \n\
          License: Apache-2.0\n \
