@@ -115,6 +115,10 @@ class KubeletApi:
         """The log of the pod's container through the kubelet."""
         return self._secure(f"/containerLogs/default/{pod}-{NODE_NAME}/main", "GET")
 
+    def configuration(self):
+        """The configuration that is in force, as the kubelet tells it."""
+        return json.loads(self._secure("/configz", "GET"))["kubeletconfig"]
+
     def _secure(self, path, method):
         request = urllib.request.Request(f"https://127.0.0.1:{PORT}{path}", method=method)
         try:

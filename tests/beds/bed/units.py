@@ -21,7 +21,8 @@ RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 STATE = pathlib.Path("/var/lib/kubelet")
 UNITS = pathlib.Path("/usr/lib/systemd/system")
 CONFIGURATION = STATE / "config.yaml"
-FORMS = ("kubeadm", "files")
+# How a kubelet may be told the endpoint; see kubelet_files.
+FORMS = ("default", "file", "files", "flag", "variable", "kubeadm")
 
 _CONTAINERD_UNIT = """[Unit]
 Description=containerd container runtime
@@ -49,7 +50,7 @@ Description=kubelet: The Kubernetes Node Agent
 After=network-online.target
 
 [Service]
-ExecStart=/usr/bin/kubelet{arguments}
+ExecStart={program}{arguments}
 Restart=always
 StartLimitInterval=0
 RestartSec=10
@@ -64,7 +65,7 @@ Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
 EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
 EnvironmentFile=-/etc/default/kubelet
 ExecStart=
-ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+ExecStart={program} $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 """
 
 _KIND = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
@@ -81,30 +82,44 @@ def yaml(value, indent=""):
     return "\n".join(lines) + "\n"
 
 
-def kubelet_files(form, driver, endpoint=RUNTIME_SOCKET, directory=STATE, more=()):
-    """Files of a kubelet by path; `more` are settings of its configuration.
+def kubelet_files(form, driver, program="/usr/bin/kubelet", more=()):
+    """Files of a kubelet by path; `more` are settings of its configuration. Where the endpoint is said twice, one is wrong and loses.
 
-    kubeadm  the endpoint is a flag in kubeadm-flags.env, and what kubeadm keeps for itself in instance-config.yaml
-    files    the endpoint is in the configuration file, and in a drop-in directory that goes over it
+    default   nowhere: kubelets have a default
+    file      in the configuration file
+    files     there, and in a drop-in directory, which goes over it
+    flag      in the configuration file, and as a flag in the unit, which goes over it
+    variable  the same with a flag in a file of variables
+    kubeadm   as a flag in kubeadm-flags.env, and for a later upgrade in instance-config.yaml
     """
-    settings = {**kubelet.configuration(directory, driver), **dict(more)}
-    uri = f"unix://{endpoint}"
-    if form == "kubeadm":
-        return {
-            UNITS / "kubelet.service": _KUBELET_UNIT.format(arguments=""),
-            UNITS / "kubelet.service.d/10-kubeadm.conf": _KUBEADM_DROP_IN,
-            CONFIGURATION: yaml(settings),
-            STATE / "kubeadm-flags.env": f'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint={uri} --v=2"\n',
-            STATE / "instance-config.yaml": yaml({**_KIND, "containerRuntimeEndpoint": uri}),
-            pathlib.Path("/etc/default/kubelet"): f"KUBELET_EXTRA_ARGS=--hostname-override={NODE_NAME}\n",
-        }
-    folder = "/etc/kubernetes/kubelet.conf.d"
-    arguments = f" --config={CONFIGURATION} --config-dir={folder} \\\n  --hostname-override={NODE_NAME} --v=2"
-    return {
-        UNITS / "kubelet.service": _KUBELET_UNIT.format(arguments=arguments),
-        CONFIGURATION: "# The node's own settings.\n" + yaml({**settings, "containerRuntimeEndpoint": "unix:///run/other.sock"}),
-        pathlib.Path(folder, "20-runtime.conf"): yaml(_KIND) + f"# goes over the file\ncontainerRuntimeEndpoint: {uri}\n",
-    }
+    settings = {**kubelet.configuration(STATE, driver), **dict(more)}
+    right, wrong = f"unix://{RUNTIME_SOCKET}", "unix:///run/other.sock"
+    words = [f"--config={CONFIGURATION}", f"--hostname-override={NODE_NAME}", "--v=2"]
+    drop_ins = pathlib.Path("/etc/kubernetes/kubelet.conf.d")
+    variables = pathlib.Path("/etc/default/kubelet")
+    files = {}
+    if form == "file":
+        settings["containerRuntimeEndpoint"] = right
+    elif form in ("files", "flag", "variable"):
+        settings["containerRuntimeEndpoint"] = wrong
+    if form == "files":
+        words.append(f"--config-dir={drop_ins}")
+        files[drop_ins / "20-runtime.conf"] = yaml(_KIND) + f"# goes over the file\ncontainerRuntimeEndpoint: {right}\n"
+    elif form == "flag":
+        words.append(f"--container-runtime-endpoint={right}")
+    if form in ("variable", "kubeadm"):
+        files[UNITS / "kubelet.service.d/10-kubeadm.conf"] = _KUBEADM_DROP_IN.format(program=program)
+        words = []
+    if form == "variable":
+        files[variables] = f'KUBELET_EXTRA_ARGS="--hostname-override={NODE_NAME} --container-runtime-endpoint {right} --v=2"\n'
+    elif form == "kubeadm":
+        files[variables] = f"KUBELET_EXTRA_ARGS=--hostname-override={NODE_NAME}\n"
+        files[STATE / "kubeadm-flags.env"] = f'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint={right} --v=2"\n'
+        files[STATE / "instance-config.yaml"] = yaml({**_KIND, "containerRuntimeEndpoint": right})
+    files[CONFIGURATION] = "# The node's own settings.\n" + yaml(settings)
+    arguments = "".join(f" \\\n  {word}" for word in words)
+    files[UNITS / "kubelet.service"] = _KUBELET_UNIT.format(program=program, arguments=arguments)
+    return files
 
 
 def write_files(files):

@@ -12,7 +12,7 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS / "beds"))
-from bed import cgroups, controlplane, images, podgroups, proxy, qos, steps, tools  # noqa: E402
+from bed import cgroups, controlplane, images, podgroups, proxy, qos, staticpods, steps, tools, units  # noqa: E402
 
 
 def load(path):
@@ -279,6 +279,45 @@ class ControlPlane(unittest.TestCase):
             with self.assertRaises(controlplane.BedError):
                 controlplane.run(["openssl", "verify", "-verify_ip", "127.0.0.2", "-CAfile", authority.certificate, certificate])
             self.assertEqual(authority.sign("server", "/CN=server"), (certificate, key), "made once")
+
+
+class InstalledNode(unittest.TestCase):
+    """Configuration of a kubelet as a unit, and how the state of a node is compared."""
+
+    def test_settings_as_yaml(self):
+        settings = {"a": "x", "b": {"c": True, "d": {"e": 1}}, "f": ""}
+        self.assertEqual(units.yaml(settings), 'a: "x"\nb:\n  c: true\n  d:\n    e: 1\nf: ""\n')
+
+    def test_each_form_says_the_endpoint_where_it_should(self):
+        forms = load(TESTS / "node" / "forms")
+        self.assertEqual(set(forms.EXPECTED), set(units.FORMS))
+        for form, (place, _) in forms.EXPECTED.items():
+            files = {str(path): text for path, text in units.kubelet_files(form, "systemd").items()}
+            named = {path for path, text in files.items() if units.RUNTIME_SOCKET in text}
+            self.assertEqual(str(place) in named if place else not named, True, form)
+
+    def test_command_lines_are_those_of_systemd(self):
+        forms = load(TESTS / "node" / "forms")
+        flag = f"--container-runtime-endpoint=unix://{units.RUNTIME_SOCKET}"
+        expected = {
+            "default": ["kubelet", f"--config={units.CONFIGURATION}", "--hostname-override=koord-node", "--v=2"],
+            "flag": ["kubelet", f"--config={units.CONFIGURATION}", "--hostname-override=koord-node", "--v=2", flag],
+            "kubeadm": ["kubelet", f"--config={units.CONFIGURATION}", flag, "--v=2", "--hostname-override=koord-node"],
+        }
+        for form, words in expected.items():
+            self.assertEqual(forms.command_line("kubelet", units.kubelet_files(form, "cgroupfs")), words)
+
+    def test_differences_of_states(self):
+        installed = load(TESTS / "node" / "installed")
+        lines = installed.differences({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "4", "d": "5"})
+        self.assertEqual(lines, ["new: d 5", "gone: c 3", "other: b: '2', now '4'"])
+
+    def test_pods_of_the_table_have_rows_of_their_own_groups(self):
+        for driver in ("systemd", "cgroupfs"):
+            for name, (manifest, rows) in staticpods.of_classes(driver).items():
+                self.assertEqual(manifest["metadata"]["name"], name)
+                self.assertLessEqual({place for place, _, _ in rows}, {"pod", "main"})
+                self.assertEqual(len(rows), len({row[:2] for row in rows}), name)
 
 
 if __name__ == "__main__":
