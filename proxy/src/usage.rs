@@ -6,6 +6,8 @@
 
 mod inventory;
 mod service;
+#[cfg(test)]
+mod tests;
 
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -243,7 +243,7 @@ impl Figures {
     pub fn qos(&self) -> QosUsage {
         let classes = [QosClass::Lse, QosClass::Lsr, QosClass::Ls, QosClass::Be, QosClass::System];
         let tier =
-            |series| self.value(&Object::Tier(series), Kind::NodeBe).map(|thousandths| thousandths / 1000.0);
+            |series| self.value(&Object::Tier(series), Kind::NodeBe).map(|thousandths| thousandths / 1000.0 + 0.0);
         QosUsage {
             classes: classes
                 .into_iter()
