@@ -5,7 +5,8 @@
 //! load, the backend and the measuring are in this process; every relay is a process of its own, whose CPU time is
 //! read from the kernel.
 //!
-//! Another run, `hooks`, measures in the same way what the proxy's rules and hooks add to a call that is only held.
+//! Another run, `hooks`, measures in the same way what the proxy's rules and hooks add to a call that is only held. A third,
+//! `usage`, measures what it costs to sample the usage of pods.
 
 #![expect(clippy::print_stdout, reason = "a report for people is this program's purpose")]
 
@@ -22,6 +23,7 @@ mod process;
 mod report;
 mod route;
 mod soak;
+mod usage_bench;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,6 +43,11 @@ enum Command {
     Run(bench::Options),
     /// Measure what rules, hook plugins and a hook server add to a held call, and write the figures.
     Hooks(hooks_bench::Options),
+    /// Measure what sampling the usage of pods costs, and write the figures.
+    Usage(usage_bench::Options),
+    /// A process that the run above starts.
+    #[command(hide = true)]
+    UsageChild(usage_bench::ChildOptions),
     /// Copy bytes between a socket and the backend: one thread and poll(2) per connection.
     Echo(Sockets),
     /// Relay with hyper's HTTP/2 server and client on one thread.
@@ -71,6 +78,8 @@ fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Run(options) => return bench::run(&options),
         Command::Hooks(options) => return hooks_bench::run(&options),
+        Command::Usage(options) => return usage_bench::run(&options),
+        Command::UsageChild(options) => usage_bench::run_child(&options)?,
         Command::Soak(options) => return soak::run(&options),
         Command::Echo(sockets) => echo::serve(&sockets.listen, &sockets.backend)?,
         Command::Held(sockets) => held::serve(&sockets.listen, &sockets.backend)?,
