@@ -195,3 +195,86 @@ pub(crate) fn annotate(access: &NodeAccess, value: &str, limit: Duration) -> Res
         nodes(access, limit).await?.merge(&access.name, &body).await.map_err(said).map(|_written| ())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderMap, Response};
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// A runtime that knows one package, and answers one call on each of `connections` connections.
+    fn runtime(
+        package: &'static str,
+        connections: usize,
+    ) -> (tempfile::TempDir, std::thread::JoinHandle<Vec<String>>) {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(folder.path().join("x.sock")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+                let mut paths = Vec::new();
+                for _ in 0..connections {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    let mut connection = h2::server::handshake(stream).await.unwrap();
+                    while let Some(call) = connection.accept().await {
+                        let Ok((request, mut respond)) = call else { break };
+                        let path = request.uri().path().to_owned();
+                        if path == format!("/{package}.RuntimeService/Version") {
+                            let head =
+                                Response::builder().header("content-type", "application/grpc").body(());
+                            let mut stream = respond.send_response(head.unwrap(), false).unwrap();
+                            let answer = VersionResponse {
+                                version: "0.1.0".into(),
+                                runtime_name: "containerd".into(),
+                                runtime_version: "v2.4.0".into(),
+                                runtime_api_version: "v1".into(),
+                            }
+                            .encode_to_vec();
+                            let mut frame = vec![0, 0, 0, 0, u8::try_from(answer.len()).unwrap()];
+                            frame.extend(answer);
+                            stream.send_data(frame.into(), false).unwrap();
+                            let mut trailers = HeaderMap::new();
+                            trailers.insert("grpc-status", "0".parse().unwrap());
+                            stream.send_trailers(trailers).unwrap();
+                        } else {
+                            let head = Response::builder()
+                                .header("content-type", "application/grpc")
+                                .header("grpc-status", UNIMPLEMENTED)
+                                .header("grpc-message", "unknown service")
+                                .body(());
+                            respond.send_response(head.unwrap(), true).unwrap();
+                        }
+                        paths.push(path);
+                    }
+                }
+                paths
+            })
+        });
+        (folder, thread)
+    }
+
+    #[test]
+    fn runtimes_are_asked_by_the_newest_protocol_they_speak() {
+        for (package, connections) in [("runtime.v1", 1), ("runtime.v1alpha2", 2)] {
+            let (folder, thread) = runtime(package, connections);
+            let answer = runtime_version(&folder.path().join("x.sock"), LIMIT);
+            assert_eq!(answer, Ok(("containerd".to_owned(), "v2.4.0".to_owned())), "{package}");
+            assert_eq!(thread.join().unwrap().len(), connections);
+        }
+        let (folder, thread) = runtime("none", 2);
+        let answer = runtime_version(&folder.path().join("x.sock"), LIMIT);
+        assert_eq!(answer, Err("status 12: unknown service".to_owned()));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_asked_is_a_text() {
+        let access = NodeAccess { kubeconfig: "/nonexistent/kubelet.conf".into(), name: "n".to_owned() };
+        let problem = node(&access, LIMIT).unwrap_err();
+        assert!(problem.contains("/nonexistent/kubelet.conf"), "{problem}");
+        assert!(annotate(&access, "x", LIMIT).is_err());
+    }
+}

@@ -290,9 +290,7 @@ fn kubelet(
     let mut layers: Vec<(PathBuf, PlaceKind)> = Vec::new();
     layers.extend(found.configuration.clone().map(|path| (path, PlaceKind::Configuration)));
     if let Some(directory) = &found.configuration_directory {
-        for name in files.list(directory)?.into_iter().filter(|name| name.ends_with(".conf")) {
-            layers.push((directory.join(name), PlaceKind::DropIn));
-        }
+        drop_ins(files, directory, DEEPEST, &mut layers)?;
     }
     for (path, kind) in layers {
         let Some(file) = files.read(&path)? else {
@@ -309,7 +307,17 @@ fn kubelet(
         if key_places(&path, &map, &kind, places) {
             set_by = Some(path);
         }
-        merged.extend(map.into_iter().filter(|(_, value)| !value.is_null()));
+        // As a merge patch: null takes a key away.
+        for (key, value) in map {
+            if value.is_null() {
+                if key == RUNTIME_KEY {
+                    set_by = None;
+                }
+                merged.remove(&key);
+            } else {
+                merged.insert(key, value);
+            }
+        }
     }
     let instance = Path::new(INSTANCE_CONFIGURATION);
     if let Some(file) = files.read(instance)? {
@@ -354,6 +362,27 @@ fn kubelet(
             None => found.mistakes.push(format!("the kubelet's endpoint {value:?} is no unix socket")),
         },
         None => found.endpoint = Endpoint::parse(KUBELET_DEFAULT),
+    }
+    Ok(())
+}
+
+/// Directories below the drop-in directory that are looked into.
+const DEEPEST: u32 = 8;
+
+/// Files of the drop-in directory and of directories in it, in the order of their names, as the kubelet reads them.
+fn drop_ins(
+    files: &dyn Files,
+    directory: &Path,
+    depth: u32,
+    layers: &mut Vec<(PathBuf, PlaceKind)>,
+) -> io::Result<()> {
+    for name in files.list(directory)? {
+        let path = directory.join(&name);
+        if depth > 0 && !files.list(&path)?.is_empty() {
+            drop_ins(files, &path, depth - 1, layers)?;
+        } else if name.ends_with(".conf") && files.read(&path)?.is_some() {
+            layers.push((path, PlaceKind::DropIn));
+        }
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FlockOperation, XattrFlags, flock, fsetxattr, getxattr, statvfs};
@@ -248,10 +248,14 @@ impl System for RealSystem {
     }
 
     fn ask(&self, command: &[&str], limit: Duration) -> io::Result<CommandResult> {
-        run(command, limit)
+        self.run(command, limit)
     }
 
     fn run(&self, command: &[&str], limit: Duration) -> io::Result<CommandResult> {
+        // Programs and units are those of this node, which the files are not of.
+        if self.root != Path::new("/") {
+            return Err(io::Error::other("no commands are run for files below another root"));
+        }
         run(command, limit)
     }
 
@@ -323,29 +327,39 @@ fn run(command: &[&str], limit: Duration) -> io::Result<CommandResult> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
+    let (output, complaints) = (child.stdout.take(), child.stderr.take());
     // Both pipes are read at once, so that neither fills while the other is waited for.
-    let output = child.stdout.take().map(|pipe| std::thread::spawn(move || text_of(pipe)));
-    let complaints = child.stderr.take().map(|pipe| std::thread::spawn(move || text_of(pipe)));
+    std::thread::scope(|scope| {
+        let output = scope.spawn(|| output.map(text_of).unwrap_or_default());
+        let complaints = scope.spawn(|| complaints.map(text_of).unwrap_or_default());
+        let ended = wait(&mut child, limit);
+        let mut result = CommandResult {
+            code: None,
+            output: output.join().unwrap_or_default(),
+            complaints: complaints.join().unwrap_or_default(),
+        };
+        match ended? {
+            Some(status) => result.code = status.code(),
+            None => result.complaints.push_str(&format!("not done after {} s", limit.as_secs())),
+        }
+        Ok(result)
+    })
+}
+
+/// How a child ended; nothing if it was ended at its limit.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let start = Instant::now();
-    let code = loop {
-        match child.try_wait()? {
-            Some(status) => break status.code(),
-            None if start.elapsed() >= limit => {
-                child.kill()?;
-                child.wait()?;
-                break None;
-            }
-            None => std::thread::sleep(Duration::from_millis(10)),
+    let ended = loop {
+        match child.try_wait() {
+            Ok(None) if start.elapsed() < limit => std::thread::sleep(Duration::from_millis(10)),
+            ended => break ended,
         }
     };
-    let joined = |thread: Option<std::thread::JoinHandle<String>>| {
-        thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
-    };
-    let mut result = CommandResult { code, output: joined(output), complaints: joined(complaints) };
-    if code.is_none() && start.elapsed() >= limit {
-        result.complaints.push_str(&format!("not done after {} s", limit.as_secs()));
+    if !matches!(ended, Ok(Some(_))) {
+        child.kill()?;
+        child.wait()?;
     }
-    Ok(result)
+    ended
 }
 
 fn text_of(mut pipe: impl io::Read) -> String {

@@ -95,6 +95,14 @@ pub enum SwitchError {
         /// The end of its log.
         log: Vec<String>,
     },
+    /// The files are written, and something else still sets the endpoint.
+    #[error("the kubelet would still use {endpoint}{}", place.as_ref().map(|path| format!(", which {} sets", path.display())).unwrap_or_default())]
+    NotInForce {
+        /// The endpoint.
+        endpoint: String,
+        /// Where it is set.
+        place: Option<PathBuf>,
+    },
     /// The kubelet did not become healthy.
     #[error("the kubelet is not well: {reason}{}", quoted(log))]
     KubeletNotHealthy {
@@ -142,6 +150,7 @@ fn quoted(log: &[String]) -> String {
 
 /// What a switch would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Preview {
     /// Checks, good and bad.
     pub checks: Vec<Check>,
@@ -168,6 +177,7 @@ fn is_in_the_way(check: &Check, is_forced: bool) -> bool {
 
 /// How a switch ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Done {
     /// Something was done; else the node was so already.
     pub is_changed: bool,

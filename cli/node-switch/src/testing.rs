@@ -34,8 +34,11 @@ impl Files for MemoryFiles {
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let name = |path: &PathBuf| path.file_name()?.to_str().map(str::to_owned);
-        Ok(self.0.keys().filter(|path| path.parent() == Some(directory)).filter_map(name).collect())
+        let name = |path: &PathBuf| {
+            let rest = path.strip_prefix(directory).ok()?;
+            rest.components().next()?.as_os_str().to_str().map(str::to_owned)
+        };
+        Ok(self.0.keys().filter_map(name).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     fn exists(&self, path: &Path) -> bool {

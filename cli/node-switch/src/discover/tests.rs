@@ -40,11 +40,16 @@ fn a_flag_beats_drop_ins_and_these_the_file() {
     assert_eq!(endpoint(&with_drop_ins), "/run/second.sock");
     assert_eq!(with_drop_ins.set_by, Some("/k.d/20-b.conf".into()));
     assert_eq!(with_drop_ins.health.as_deref(), Some("127.0.0.1:1"));
+    files.push(("/k.d/25-inner/a.conf", "containerRuntimeEndpoint: unix:///run/inner.sock\n"));
+    assert_eq!(endpoint(&found(&files)), "/run/inner.sock");
+    files.push(("/k.d/26.conf", "containerRuntimeEndpoint: null\n"));
+    let default = found(&files);
+    assert_eq!((endpoint(&default), &default.set_by), (KUBELET_DEFAULT, &None));
     files.push(("/x", "X=--container-runtime-endpoint=unix:///run/flag.sock\n"));
     let with_flag = found(&files);
     assert_eq!(endpoint(&with_flag), "/run/flag.sock");
     assert_eq!(with_flag.set_by, Some("/x".into()));
-    assert_eq!(with_flag.places.len(), 4);
+    assert_eq!(with_flag.places.len(), 5);
     assert_eq!(with_flag.mistakes, Vec::<String>::new());
 }
 

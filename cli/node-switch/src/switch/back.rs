@@ -13,6 +13,9 @@ use crate::plan::{Owner, PROXY_SERVICE_UNIT, PROXY_SOCKET_UNIT};
 use crate::system::CRI_SOCKET_ANNOTATION;
 use crate::systemd;
 
+/// Where the proxy's sockets are.
+const PROXY_DIRECTORY: &str = "/run/koord-runtimeproxy";
+
 /// How long a proxy that was not running may take until it can be asked to put values back.
 const LATE_START: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -197,6 +200,12 @@ impl Switch<'_> {
             let path: &Path = journal.proxy.path();
             if self.system.exists(path) {
                 self.remove(path)?;
+            }
+            // Below the proxy's own directory, which systemd has made.
+            for directory in path.ancestors().skip(1).take_while(|path| *path != Path::new(PROXY_DIRECTORY)) {
+                if directory.starts_with(PROXY_DIRECTORY) && self.system.exists(directory) {
+                    self.remove_directory(directory)?;
+                }
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::wait::Expected;
 use super::{Done, Switch, SwitchError, is_in_the_way, names_proxy};
 use crate::checks::{ANSWER, Situation};
+use crate::discover::discover;
 use crate::journal::{AnnotationBefore, Change, Journal, Stage, UnitBefore};
 use crate::plan::{Edit, Owner, PROXY_SERVICE_UNIT, PROXY_SOCKET_UNIT};
 use crate::system::CRI_SOCKET_ANNOTATION;
@@ -48,6 +49,7 @@ impl Switch<'_> {
         let proxy_runs = situation.units.values().all(|state| state.is_active() && state.is_enabled());
         if journal.stage == Stage::Enabled && edits.is_empty() && proxy_runs && situation.kubelet.is_active()
         {
+            self.sweep(&journal)?;
             (self.say)("the node is enabled already");
             return Ok(Done { is_changed: false, notes: std::mem::take(&mut self.notes) });
         }
@@ -211,6 +213,7 @@ impl Switch<'_> {
         journal.is_kubelet_touched = true;
         self.save(journal)?;
         self.write_all(journal, Owner::Kubelet)?;
+        self.assert_in_force(journal)?;
         if let Some(AnnotationBefore { access, .. }) = journal.annotation.clone() {
             self.annotate(&access, &journal.proxy.url());
         }
@@ -222,6 +225,23 @@ impl Switch<'_> {
         self.save(journal)?;
         (self.say)("the kubelet is healthy behind the proxy");
         Ok(())
+    }
+
+    /// Reads the configuration again, as the kubelet will.
+    fn assert_in_force(&self, journal: &Journal) -> Result<(), SwitchError> {
+        let found = discover(
+            self.system,
+            &self.system.processes(),
+            &self.system.host_name(),
+            Some(&journal.kubelet_unit),
+        )
+        .map_err(SwitchError::Look)?;
+        if found.endpoint.as_ref().is_some_and(|endpoint| endpoint.is_same(&journal.proxy)) {
+            return Ok(());
+        }
+        let endpoint =
+            found.endpoint.map_or_else(|| "another endpoint".to_owned(), |endpoint| endpoint.url());
+        Err(SwitchError::NotInForce { endpoint, place: found.set_by })
     }
 
     fn write_all(&mut self, journal: &Journal, owner: Owner) -> Result<(), SwitchError> {

@@ -212,7 +212,7 @@ fn killed_after_each_step_the_second_run_ends_it() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
     fn killed_again_and_again(
         form in 0_usize..13, runs in proptest::collection::vec((any::<bool>(), 1_usize..40), 1..5), last in any::<bool>()

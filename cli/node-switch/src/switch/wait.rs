@@ -7,10 +7,13 @@ use crate::checks::{ANSWER, Situation};
 use crate::endpoint::Endpoint;
 use crate::plan::PROXY_SERVICE_UNIT;
 use crate::system::NodeAccess;
-use crate::systemd;
+use crate::systemd::{self, UnitState};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// So long a unit may still be called failed after an order to start it.
+const ORDER_TAKEN: Duration = Duration::from_secs(3);
 
 /// A kubelet that systemd has started again so often does not come up.
 const MOST_RESTARTS: u32 = 3;
@@ -65,8 +68,29 @@ impl Switch<'_> {
         self.command(&["systemctl", "--no-block", "restart", &expected.unit])?;
         let start = self.system.elapsed();
         let mut healthy_pid = None;
+        // systemd counts from zero again at an order, after a moment.
+        let mut baseline = before.restarts;
         loop {
-            let reason = match self.look(expected, before.main_pid, since) {
+            let state = systemd::state(self.system, &expected.unit);
+            let look = match state {
+                Ok(state) => {
+                    baseline = baseline.min(state.restarts);
+                    let restarts = state.restarts.saturating_sub(baseline);
+                    let is_settled = self.system.elapsed().saturating_sub(start) >= ORDER_TAKEN;
+                    if restarts >= MOST_RESTARTS {
+                        Look::Never(format!(
+                            "{} has ended {restarts} times since it was started",
+                            expected.unit
+                        ))
+                    } else if state.active == "failed" && is_settled {
+                        Look::Never(format!("{} has failed", expected.unit))
+                    } else {
+                        self.look(expected, &state, before.main_pid, since)
+                    }
+                }
+                Err(problem) => Look::NotYet(problem),
+            };
+            let reason = match look {
                 Look::Well(pid) if healthy_pid == Some(pid) => return Ok(()),
                 // Twice the same process, so that one that is about to end is not taken for well.
                 Look::Well(pid) => {
@@ -91,18 +115,7 @@ impl Switch<'_> {
         SwitchError::KubeletNotHealthy { reason, log: systemd::last_lines(self.system, &expected.unit) }
     }
 
-    fn look(&self, expected: &Expected, pid_before: u32, since: i64) -> Look {
-        let state = match systemd::state(self.system, &expected.unit) {
-            Ok(state) => state,
-            Err(problem) => return Look::NotYet(problem),
-        };
-        if state.restarts >= MOST_RESTARTS {
-            let text = format!("{} has ended {} times since it was started", expected.unit, state.restarts);
-            return Look::Never(text);
-        }
-        if state.active == "failed" {
-            return Look::Never(format!("{} has failed", expected.unit));
-        }
+    fn look(&self, expected: &Expected, state: &UnitState, pid_before: u32, since: i64) -> Look {
         if state.main_pid == 0 || state.main_pid == pid_before || !state.is_active() {
             return Look::NotYet(format!("{} is {}", expected.unit, state.active));
         }
