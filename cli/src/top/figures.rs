@@ -242,8 +242,9 @@ impl Figures {
     /// The QoS classes that have pods.
     pub fn qos(&self) -> QosUsage {
         let classes = [QosClass::Lse, QosClass::Lsr, QosClass::Ls, QosClass::Be, QosClass::System];
-        let tier =
-            |series| self.value(&Object::Tier(series), Kind::NodeBe).map(|thousandths| thousandths / 1000.0 + 0.0);
+        let tier = |series| {
+            self.value(&Object::Tier(series), Kind::NodeBe).map(|thousandths| thousandths / 1000.0 + 0.0)
+        };
         QosUsage {
             classes: classes
                 .into_iter()

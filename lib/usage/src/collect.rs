@@ -1,6 +1,6 @@
 //! Collectors: each reads some files of the kernel.
 //!
-//! A collector holds the files it reads open ([`file`]), the counters it saw last ([`rate`]), and nothing else. [`text`] makes
+//! A collector holds the files it reads open ([`mod@file`]), the counters it saw last ([`rate`]), and nothing else. [`text`] makes
 //! figures of what was read; [`clock`] tells when; [`schedule`] tells whose turn it is where not everything is read in every
 //! pass. The collectors are driven by [`crate::sampler::Sampler`].
 
