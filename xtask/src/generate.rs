@@ -1,10 +1,11 @@
 //! Makes the files that are made from others: the Rust types of the protocols from the `.proto` files in
-//! the tree, the definitions of custom resources and the default node policy from their Rust types.
+//! the tree, the definitions of custom resources, the default node policy and the list of its keys from their Rust types.
 //!
 //! They are checked in, so that building the project needs neither a protobuf compiler nor a build script.
 
 mod definitions;
 mod policy;
+mod policy_keys;
 mod yaml;
 
 use std::{
@@ -76,6 +77,7 @@ struct Output {
 pub(crate) fn run(root: &Path, mode: Mode) -> anyhow::Result<()> {
     let mut outputs = definitions::outputs();
     outputs.push(policy::output()?);
+    outputs.push(policy_keys::output()?);
     for package in PACKAGES {
         let text = generate(root, package)
             .with_context(|| format!("cannot generate code for package {}", package.package))?;

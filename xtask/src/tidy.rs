@@ -3,8 +3,11 @@
 //! Each rule is a function from a [`Repository`], read once, to findings.
 
 mod crates;
+mod documents;
 mod files;
+mod markdown;
 mod repository;
+mod shell;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -46,7 +49,7 @@ impl fmt::Display for Finding {
 type Rule = (&'static str, fn(&Repository) -> Vec<Finding>);
 
 /// All rules.
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 18] = [
     ("crates depend one way", crates::dependency_direction),
     ("crates free of I/O depend on no I/O crate", crates::pure_dependencies),
     ("members share versions and lints", crates::manifests),
@@ -57,6 +60,10 @@ const RULES: [Rule; 14] = [
     ("text is clean", files::clean_text),
     ("nothing names a developer's machine or a package registry", files::no_foreign_places),
     ("vendored protocols are pinned", files::pinned_protocols),
+    ("links of documents lead somewhere", documents::links),
+    ("every document is in the index", documents::indexed),
+    ("documents have people type what exists", documents::typed),
+    ("docs/files.md lists every file", documents::listed_files),
     ("no unsafe code", source::no_unsafe),
     ("crates free of I/O do none", source::pure_source),
     ("only main reads the environment", source::environment),

@@ -177,7 +177,7 @@ fn one_of(words: &[&str]) -> String {
 }
 
 /// What the check of files says it wants at a path, asked with a value that no key takes.
-fn accepted(path: &[&'static str]) -> Option<String> {
+pub(super) fn accepted(path: &[&'static str]) -> Option<String> {
     let mut mistakes = NodeSloSpec::check(&nested(path, json!([[]]))).err()?;
     mistakes.pop().map(|mistake| mistake.wanted)
 }
@@ -188,7 +188,7 @@ fn nested(path: &[&'static str], value: Value) -> Value {
 }
 
 /// Where defaults are read.
-struct Defaults {
+pub(super) struct Defaults {
     /// With nothing stated: whether something is on.
     bare: EffectiveNodeSlo,
     /// With everything on and nothing else stated: the other values.
@@ -196,14 +196,14 @@ struct Defaults {
 }
 
 impl Defaults {
-    fn new() -> anyhow::Result<Defaults> {
+    pub(super) fn new() -> anyhow::Result<Defaults> {
         let spec: NodeSloSpec =
             serde_json::from_value(everything_on()).context("a NodeSLO with everything on")?;
         Ok(Defaults { bare: EffectiveNodeSlo::default(), enabled: spec.effective() })
     }
 
     /// The default at a path; nothing if the key is not known here.
-    fn of(&self, path: &[&'static str]) -> Option<Value> {
+    pub(super) fn of(&self, path: &[&'static str]) -> Option<Value> {
         let (key, parents) = path.split_last()?;
         let slo = if *key == "enable" { &self.bare } else { &self.enabled };
         match parents {
@@ -231,7 +231,7 @@ impl Defaults {
     }
 
     /// The default of a key of an item; nothing if it has none.
-    fn of_item(path: &[&'static str], key: &str) -> Option<Value> {
+    pub(super) fn of_item(path: &[&'static str], key: &str) -> Option<Value> {
         if path.last() != Some(&"blocks") {
             return None;
         }
