@@ -248,7 +248,8 @@ Made from the program's definitions by its tests; do not edit it by hand.
 
 `GET /metrics` on `--addr` (port 9316) has them all, and the usual `process_*` metrics; `/internal-metrics` and
 `/external-metrics` have one part each. The page is Prometheus text. Names are Koordinator's where it has such a metric; several of
-its counters have no `_total`. A metric without values is not on the page. All but the time of requests to the kubelet have the
+its counters have no `_total`. The unit is the end of the name, or in the meaning, or the label `unit`; others are counts, or 0
+and 1. A metric without values is not on the page. All but the time of requests to the kubelet have the
 label `node`, which is left out below. Those of pods and containers follow `--pod-metrics`.
 ";
 

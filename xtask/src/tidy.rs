@@ -49,7 +49,7 @@ impl fmt::Display for Finding {
 type Rule = (&'static str, fn(&Repository) -> Vec<Finding>);
 
 /// All rules.
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     ("crates depend one way", crates::dependency_direction),
     ("crates free of I/O depend on no I/O crate", crates::pure_dependencies),
     ("members share versions and lints", crates::manifests),
@@ -63,6 +63,7 @@ const RULES: [Rule; 18] = [
     ("links of documents lead somewhere", documents::links),
     ("every document is in the index", documents::indexed),
     ("documents have people type what exists", documents::typed),
+    ("flags and metrics in documents exist", documents::named),
     ("docs/files.md lists every file", documents::listed_files),
     ("no unsafe code", source::no_unsafe),
     ("crates free of I/O do none", source::pure_source),

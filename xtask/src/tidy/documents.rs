@@ -17,6 +17,28 @@ const COMMAND_PAGE: &str = "docs/koordctl-commands.md";
 const FILE_PAGE: &str = "docs/files.md";
 const INDEX: &str = "docs/README.md";
 
+/// Pages whose flags and metrics of koordlet are looked up too.
+const NAMING: [&str; 6] = [
+    "docs/install.md",
+    "docs/koordlet.md",
+    "docs/operations.md",
+    "docs/troubleshooting.md",
+    "docs/uninstall.md",
+    "docs/upgrade.md",
+];
+const METRIC_PAGE: &str = "docs/koordlet-metrics.md";
+
+/// Flags of others.
+const OTHER_FLAGS: [&str; 7] = [
+    "--config",
+    "--config-dir",
+    "--container-runtime",
+    "--container-runtime-endpoint",
+    "--kubeconfig",
+    "--purge",
+    "--remove",
+];
+
 /// Programs of others that may be told to be run.
 const OTHER_PROGRAMS: [&str; 19] = [
     "base64",
@@ -308,6 +330,34 @@ pub(super) fn typed(repository: &Repository) -> Vec<Finding> {
     found
 }
 
+/// Flags and metrics in the text of pages exist.
+pub(super) fn named(repository: &Repository) -> Vec<Finding> {
+    let names = Names::read(repository);
+    let metrics =
+        repository.file(METRIC_PAGE).map(|file| Document::parse(&file.text).cells).unwrap_or_default();
+    let mut found = Vec::new();
+    for file in NAMING.iter().filter_map(|path| repository.file(path)) {
+        for (line, code) in Document::parse(&file.text).codes {
+            let word = code.split([' ', '=', ':']).next().unwrap_or_default();
+            let is_known = match word {
+                flag if flag.starts_with("--") => {
+                    OTHER_FLAGS.contains(&flag)
+                        || names.flags.values().any(|flags| flags.contains(flag))
+                        || names.commands.values().any(|(options, _)| options.contains(flag))
+                }
+                metric if metric.starts_with("koordlet_") => {
+                    metrics.iter().any(|cell| cell.trim_matches('`') == metric)
+                }
+                _ => true,
+            };
+            if !is_known {
+                found.push(Finding::new(&file.path, line, format!("there is no {word}")));
+            }
+        }
+    }
+    found
+}
+
 /// Files that packages install, that units name and that flags have by default are in the list of files.
 pub(super) fn listed_files(repository: &Repository) -> Vec<Finding> {
     let names = Names::read(repository);
@@ -434,6 +484,22 @@ mod tests {
         ] {
             assert_eq!(check(bad), [format!("docs/install.md:3: {said}")], "{bad}");
         }
+    }
+
+    #[test]
+    fn flags_and_metrics_that_are_named_exist() {
+        let page =
+            "`--mode=off` `--yes` `-o` `--config` `koordlet_pods`\n`--mood` `koordlet_pod` `--exit-code`\n";
+        let mut files = PAGES.to_vec();
+        files.extend([
+            ("docs/koordlet-metrics.md", "| `koordlet_pods` | gauge |\n"),
+            ("docs/koordlet.md", page),
+        ]);
+        assert_eq!(
+            shown(named(&with(&files))),
+            ["--mood", "koordlet_pod", "--exit-code"]
+                .map(|name| format!("docs/koordlet.md:2: there is no {name}"))
+        );
     }
 
     #[test]
