@@ -6,7 +6,7 @@ import pathlib
 import re
 import socket
 
-from .layout import program
+from .layout import BedError, program
 from .process import Process
 
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)")
@@ -50,11 +50,17 @@ class Admin:
 
     def json(self, path):
         """A JSON answer of the admin socket."""
-        return json.loads(self.ask(path)[1])
+        return json.loads(self._text(path))
 
     def metric(self, name, **labels):
         """The sum of all samples of a metric of the proxy that have these labels."""
-        return sum_of_samples(self.ask("/metrics")[1], f"koord_runtime_proxy_{name}", labels)
+        return sum_of_samples(self._text("/metrics"), f"koord_runtime_proxy_{name}", labels)
+
+    def _text(self, path):
+        answer = self.ask(path)
+        if answer is None:
+            raise BedError(f"no answer from {self.admin} to GET {path}")
+        return answer[1]
 
 
 class Proxy(Admin):

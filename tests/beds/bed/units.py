@@ -228,8 +228,11 @@ class InstalledNode:
 
     def running(self, names):
         """Whether these pods run."""
-        seen = self.kubelet.pods()
-        return all(seen.get(name, {}).get("status", {}).get("phase") == "Running" for name in names)
+        seen = {name: item.get("status", {}) for name, item in self.kubelet.pods().items()}
+        for name in names:
+            if seen.get(name, {}).get("phase") == "Failed":
+                raise BedError(f"pod {name} is not let in: {seen[name].get('message')}")
+        return all(seen.get(name, {}).get("phase") == "Running" for name in names)
 
     def take_away(self, names):
         """Removes static pods and waits until the runtime has nothing of them."""
