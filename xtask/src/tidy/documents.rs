@@ -206,9 +206,8 @@ impl Names {
             ),
             program if self.flags.contains_key(program) => {
                 let flags = &self.flags[program];
-                let given = words.iter().filter_map(|word| {
-                    word.starts_with("--").then(|| word.split('=').next().unwrap_or(word))
-                });
+                let given = words.iter().filter(|word| word.starts_with("--"));
+                let given = given.map(|word| word.split('=').next().unwrap_or(word));
                 unknown.extend(
                     given
                         .filter(|flag| !flags.contains(*flag))
@@ -403,6 +402,8 @@ mod tests {
 
     use super::*;
 
+    const NOTHING: [&str; 0] = [];
+
     fn with(files: &[(&str, &str)]) -> Repository {
         let files = files.iter().map(|(path, text)| TextFile { path: (*path).into(), text: (*text).into() });
         Repository { files: files.collect(), packages: vec![] }
@@ -422,7 +423,7 @@ mod tests {
             ("docs/b.md", "# [One](a.md)\n"),
             ("README.md", "`[no](link)` [s](https://h/x#y)\n    [code](x)\n```\n[code](x)\n```\n"),
         ]);
-        assert_eq!(shown(links(&repository)), [String::new(); 0]);
+        assert_eq!(shown(links(&repository)), NOTHING);
         let broken = with(&[("docs/a.md", "# A\n\n[x](b.md) [y](#b) [z](../../c.md)\n")]);
         assert_eq!(
             shown(links(&broken)),
@@ -469,7 +470,7 @@ mod tests {
             "make packages && systemctl restart p.service kubelet.service",
             "cat /run/p/x | grep y # /nowhere",
         ] {
-            assert_eq!(check(good), [String::new(); 0], "{good}");
+            assert_eq!(check(good), NOTHING, "{good}");
         }
         for (bad, said) in [
             ("koordctl node enabel", "koordctl has no node enabel"),
