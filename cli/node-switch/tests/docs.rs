@@ -153,6 +153,31 @@ fn the_document_has_no_message_that_does_not_exist() {
 }
 
 #[test]
+fn the_list_of_files_has_those_of_the_switch() {
+    let document = read("../../docs/files.md");
+    let mut names = BTreeSet::new();
+    for source in ["discover.rs", "journal.rs", "plan.rs"] {
+        let text = read(&format!("src/{source}"));
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for piece in literals(text).into_iter().flatten() {
+            let name = piece.rsplit('/').next().unwrap_or_default().to_owned();
+            let is_file =
+                name.ends_with(".conf") || name.ends_with(".yaml") || piece.contains("/node-switch/");
+            if is_file && (piece.contains("koord") || piece.contains("kubelet")) && !name.contains(' ') {
+                names.insert(name);
+            }
+        }
+    }
+    for name in
+        ["20-koord-runtime-proxy.conf", "90-koord-runtime-proxy.yaml", "instance-config.yaml", "journal.json"]
+    {
+        assert!(names.contains(name), "{name}: {names:?}");
+    }
+    let missing: Vec<&String> = names.iter().filter(|name| !document.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "docs/files.md does not have {missing:?}");
+}
+
+#[test]
 fn literals_are_taken_apart() {
     let text = "a(\"one {x} two \\\n      three\", '\"', \"say \\\"no\\\"\") // \"not this\"\nformat!(\"{a}{b:?} `c`\")";
     let expected: Vec<Vec<String>> = vec![
