@@ -21,6 +21,7 @@ use anyhow::{Context, ensure};
 use koord_cgroup::system_file::SystemRoots;
 use koord_usage::complete::{Completion, CompletionOptions};
 use koord_usage::inventory::Inventory;
+use koord_usage::kind::Kind;
 use koord_usage::sampler::{
     Collector, CollectorState, Sampler, SamplerOptions, Stop, raise_descriptor_limit,
 };
@@ -89,7 +90,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     ensure!(options.passes > WARM_UP, "--passes: more than {WARM_UP}");
     let mut results = Results::default();
     for &pods in &options.pods {
-        let name = format!("koord-usage-bench-{}", std::process::id());
+        let name = format!("bench-of-usage-{}", std::process::id());
         let groups = Groups::make(&name, pods).with_context(|| format!("groups of {pods} pods"))?;
         let own = child(&name, pods, options.rest_ms, options.passes, false)?;
         let naive = child(&name, pods, options.rest_ms, NAIVE_PASSES, true)?;
@@ -172,11 +173,13 @@ fn sample(
     let idle_kib = resident(Pid::this())?;
     let mut tick = Tick::now();
     let (mut sampling, mut keeping, mut worst, mut samples) = (0, 0, 0, 0);
+    let mut pods = 0;
     for number in 0..options.passes {
         let start = cpu_time();
         let mut pass = sampler.sample(tick, inventory);
         let sampled = cpu_time();
         samples += pass.samples.len();
+        pods = pass.samples.iter().filter(|sample| sample.kind == Kind::PodCpuUsage).count();
         completion.complete(&mut pass, inventory);
         store.record(&pass);
         let kept = cpu_time();
@@ -194,6 +197,7 @@ fn sample(
             .is_some_and(|status| status.state == CollectorState::Ready && status.errors == 0);
         ensure!(ready, "the collector {collector} does not work: {:?}", state(collector));
     }
+    ensure!(pods == options.pods, "only {pods} pods are read at the end: somebody removed groups");
     let counted = options.passes - WARM_UP;
     let stats = store.stats();
     let full_kib = resident(Pid::this())?;

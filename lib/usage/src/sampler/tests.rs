@@ -216,7 +216,7 @@ impl Groups {
     fn make(name: &str) -> Option<(Groups, PodEntry)> {
         let root = Path::new("/sys/fs/cgroup");
         let version = CgroupVersion::detect(root).ok()?;
-        let kubelet_root = format!("koord-usage-test-{name}-{}", std::process::id());
+        let kubelet_root = format!("test-of-usage-{name}-{}", std::process::id());
         let layout = Layout::new(root, version, CgroupDriver::Cgroupfs, &kubelet_root).expect("a layout");
         let cgroup = layout.pod(KubeQos::Burstable, "a").expect("a path");
         let container = cgroup.child("c").expect("a path");

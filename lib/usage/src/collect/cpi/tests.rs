@@ -227,7 +227,7 @@ fn the_kernels_counters() {
     else {
         return;
     };
-    let folder = format!("{root}/koord-usage-test-{}", std::process::id());
+    let folder = format!("{root}/test-of-usage-{}", std::process::id());
     if std::fs::create_dir(&folder).is_err() {
         return;
     }
