@@ -15,6 +15,7 @@ mod usage;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::path::PathBuf;
 
 pub use config::{Config, LogForm, PeerCheck, RelayServices, SkipLabel, SocketMode};
 pub use qos::{ConversionChoice, DriverChoice, QosConfig};
@@ -63,7 +64,9 @@ pub enum Mistake {
         problem: String,
     },
     /// A word that is neither a flag nor a command.
-    #[error("{word:?}: unexpected argument; the only command is validate")]
+    #[error(
+        "{word:?}: unexpected argument; the commands are serve and validate, each with one file of variables"
+    )]
     UnexpectedArgument {
         /// The word.
         word: String,
@@ -74,6 +77,20 @@ pub enum Mistake {
         /// The argument.
         argument: OsString,
     },
+}
+
+impl Mistake {
+    /// The flag it is about, if that is known.
+    pub fn flag(&self) -> Option<&'static str> {
+        match self {
+            Mistake::MissingValue { flag, .. }
+            | Mistake::BadValue { flag, .. }
+            | Mistake::Conflict { flag, .. } => Some(flag),
+            Mistake::UnknownFlag { .. } | Mistake::UnexpectedArgument { .. } | Mistake::NotText { .. } => {
+                None
+            }
+        }
+    }
 }
 
 /// Everything wrong with a command line, one mistake a line.
@@ -96,25 +113,88 @@ impl std::error::Error for Mistakes {}
 pub enum Command {
     /// Run the proxy.
     Serve(Box<Config>),
-    /// Check flags and registration files, then end.
-    Validate(Box<Config>),
+    /// Run the proxy with flags of a file of variables, which is read at each start.
+    ServeWith(Box<Unchecked>),
+    /// Check everything that is configured, then end.
+    Validate(Box<Unchecked>),
     /// Print the help text.
     Help,
     /// Print the version.
     Version,
 }
 
+/// A command line whose values are not checked yet, with what is wrong with its form.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Unchecked {
+    /// The flags.
+    pub flags: Flags,
+    /// What could not be taken apart.
+    pub mistakes: Vec<Mistake>,
+    /// The file of variables that was named.
+    pub variables: Option<PathBuf>,
+}
+
 /// The raw form: texts as given, by flag name. A flag given twice has its last value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flags {
     values: BTreeMap<&'static str, String>,
-    validate: bool,
+    word: Option<Word>,
+    variables: Option<String>,
+}
+
+/// A command's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// `serve`, which may be left out where no file is named.
+    Serve,
+    /// `validate`.
+    Validate,
+}
+
+impl Word {
+    /// How it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Word::Serve => "serve",
+            Word::Validate => "validate",
+        }
+    }
+
+    fn read(text: &str) -> Option<Word> {
+        [Word::Serve, Word::Validate].into_iter().find(|word| word.as_str() == text)
+    }
 }
 
 impl Flags {
     /// The value of a flag of the table: as given, or its default.
     fn get(&self, flag: &Flag) -> &str {
         self.values.get(flag.name).map_or(flag.default, String::as_str)
+    }
+
+    /// True if the flag was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    /// These flags, and of `first` those that are not among them.
+    #[must_use]
+    pub fn after(mut self, first: &Flags) -> Flags {
+        for (name, value) in &first.values {
+            self.values.entry(name).or_insert_with(|| value.clone());
+        }
+        self
+    }
+
+    /// These flags without those that `mistakes` are about.
+    #[must_use]
+    pub fn without(mut self, mistakes: &[Mistake]) -> Flags {
+        self.values.retain(|name, _| mistakes.iter().all(|mistake| mistake.flag() != Some(name)));
+        self
+    }
+
+    /// The command among the flags.
+    pub fn word(&self) -> Option<Word> {
+        self.word
     }
 
     fn is_set(&self, name: &str) -> bool {
@@ -137,8 +217,11 @@ impl Flags {
             };
             let name = text.strip_prefix("--").or_else(|| text.strip_prefix('-')).filter(|_| !only_words);
             let Some(name) = name else {
-                if text == "validate" && !flags.validate {
-                    flags.validate = true;
+                let word = Word::read(&text).filter(|_| flags.word.is_none());
+                if word.is_some() {
+                    flags.word = word;
+                } else if flags.word.is_some() && flags.variables.is_none() && text.starts_with('/') {
+                    flags.variables = Some(text);
                 } else {
                     mistakes.push(Mistake::UnexpectedArgument { word: text });
                 }
@@ -204,7 +287,8 @@ fn switch(value: Option<&str>) -> Option<bool> {
 /// Reads the command line (without the program's name).
 ///
 /// # Errors
-/// All mistakes in it. `--help` and `--version` are answered even if there are some.
+/// All mistakes in it. `--help` and `--version` are answered even if there are some; where a file is named, or all is to
+/// be checked, they are told with those of the rest.
 pub fn command(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Mistakes> {
     let (flags, mut mistakes) = Flags::parse(arguments);
     if flags.is_set("help") {
@@ -213,11 +297,18 @@ pub fn command(arguments: impl IntoIterator<Item = OsString>) -> Result<Command,
     if flags.is_set("version") {
         return Ok(Command::Version);
     }
-    match Config::check(&flags) {
-        Ok(config) if mistakes.is_empty() => {
-            let config = Box::new(config);
-            Ok(if flags.validate { Command::Validate(config) } else { Command::Serve(config) })
+    let variables = flags.variables.clone().map(PathBuf::from);
+    match flags.word {
+        Some(Word::Validate) => {
+            return Ok(Command::Validate(Box::new(Unchecked { flags, mistakes, variables })));
         }
+        Some(Word::Serve) if variables.is_some() => {
+            return Ok(Command::ServeWith(Box::new(Unchecked { flags, mistakes, variables })));
+        }
+        Some(Word::Serve) | None => {}
+    }
+    match Config::check(&flags) {
+        Ok(config) if mistakes.is_empty() => Ok(Command::Serve(Box::new(config))),
         Ok(_) => Err(Mistakes(mistakes)),
         Err(more) => {
             mistakes.extend(more);

@@ -17,6 +17,7 @@ pub mod qos;
 pub mod relay;
 pub mod serve;
 pub mod state_directory;
+pub mod status_line;
 pub mod store;
 pub mod store_view;
 pub mod usage;

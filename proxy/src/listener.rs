@@ -4,14 +4,20 @@
 //! it, a passed one is used as it is and never unlinked.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use koord_runtime::environment::PassedListener;
+use koord_runtime::notify::{Notification, Notifier};
 use koord_runtime::unix_socket::{self, BindError, Occupied, SocketAccess, SocketFile};
 
 use crate::endpoint::Endpoint;
 use crate::flags::SocketMode;
+
+/// Sockets that the service manager keeps for us are named so, with device and inode of the socket's file behind it: as long
+/// as the path leads to that very file, its clients come out at that very socket.
+const KEPT_PREFIX: &str = "own-";
 
 /// Mode of an own socket while there is no backend socket to copy it from.
 const FALLBACK_MODE: u32 = 0o660;
@@ -70,10 +76,15 @@ pub enum ListenerError {
 pub struct Listener {
     socket: UnixListener,
     origin: Origin,
+    /// The service manager keeps this socket already.
+    kept: bool,
+    /// Names of sockets the service manager keeps that nothing leads to any more.
+    stale: Vec<String>,
 }
 
 impl Listener {
-    /// Takes the passed socket if there is one, else makes one at `path`.
+    /// Takes the passed socket if there is one, else the one that the service manager kept of an earlier process if
+    /// `path` still leads to it, else makes one at `path`.
     ///
     /// `backend` is the socket that [`SocketMode::Inherit`] copies from; while it is missing the mode is
     /// 0660, and [`AccessCopy::copy`] corrects it later.
@@ -86,15 +97,58 @@ impl Listener {
         backend: &Path,
         passed: Vec<PassedListener>,
     ) -> Result<Listener, ListenerError> {
+        let (mut kept, passed): (Vec<_>, Vec<_>) =
+            passed.into_iter().partition(|listener| listener.name.starts_with(KEPT_PREFIX));
         if let Some(listener) = choose(path, passed)? {
             let name = listener.name;
             tracing::info!(name, "listening on the socket passed by the service manager");
-            return Listener::adopt(listener.listener, Origin::Passed, &name);
+            let listener = Listener::adopt(listener.listener, Origin::Passed, &name)?;
+            return Ok(listener.with_stale(kept));
+        }
+        if let Ok(file) = SocketFile::existing(path.path())
+            && let Some(index) = kept.iter().position(|listener| listener.name == kept_name(&file))
+        {
+            let listener = kept.swap_remove(index);
+            tracing::info!(file = path.as_str(), "listening on the socket that the service manager kept");
+            if let SocketMode::Octal(mode) = mode
+                && let Err(error) = file.set_access(SocketAccess { mode, owner: None })
+            {
+                let error = koord_runtime::error_chain::Chain(&error).to_string();
+                tracing::warn!(file = path.as_str(), error, "mode of the socket not set");
+            }
+            let listener = Listener::adopt(listener.listener, Origin::Own(file), path.as_str())?;
+            return Ok(Listener { kept: true, ..listener }.with_stale(kept));
         }
         let (socket, file) = unix_socket::bind(path.path(), access(mode, backend), Occupied::Refuse)
             .map_err(|source| ListenerError::Bind { path: path.clone(), source })?;
         tracing::info!(file = path.as_str(), "listening");
-        Listener::adopt(socket, Origin::Own(file), path.as_str())
+        Ok(Listener::adopt(socket, Origin::Own(file), path.as_str())?.with_stale(kept))
+    }
+
+    fn with_stale(self, stale: Vec<PassedListener>) -> Listener {
+        Listener { stale: stale.into_iter().map(|listener| listener.name).collect(), ..self }
+    }
+
+    /// Lets the service manager keep a socket of our own, and drop those that nothing leads to: should this process end
+    /// without order, clients wait for the next one instead of failing.
+    pub fn keep(&self, notifier: &Notifier) {
+        for name in &self.stale {
+            notifier.tell(&[Notification::RemoveDescriptors { name: name.clone() }]);
+        }
+        if let (Origin::Own(file), false) = (&self.origin, self.kept) {
+            let store = Notification::StoreDescriptors { name: kept_name(file) };
+            if let Err(error) = notifier.send_with_descriptors(&[store], &[self.socket.as_fd()]) {
+                let error = koord_runtime::error_chain::Chain(&error).to_string();
+                tracing::warn!(error, "the service manager does not keep the listening socket");
+            }
+        }
+    }
+
+    /// Lets the service manager drop our own socket, whose path is about to go.
+    pub fn forget(&self, notifier: &Notifier) {
+        if let Origin::Own(file) = &self.origin {
+            notifier.tell(&[Notification::RemoveDescriptors { name: kept_name(file) }]);
+        }
     }
 
     /// Takes over a socket that a predecessor handed over.
@@ -125,7 +179,7 @@ impl Listener {
         socket
             .set_nonblocking(true)
             .map_err(|source| ListenerError::Unusable { name: name.to_owned(), source })?;
-        Ok(Listener { socket, origin })
+        Ok(Listener { socket, origin, kept: false, stale: Vec::new() })
     }
 
     /// The socket, non-blocking.
@@ -185,6 +239,11 @@ impl AccessCopy {
             );
         }
     }
+}
+
+fn kept_name(file: &SocketFile) -> String {
+    let (device, inode) = file.identity();
+    format!("{KEPT_PREFIX}{device:x}-{inode:x}")
 }
 
 /// The only passed socket, or the one of several that is bound to our path.
@@ -316,6 +375,67 @@ mod tests {
         let neither = endpoint(&folder.path().join("c.sock"));
         let error = Listener::obtain(&neither, SocketMode::Inherit, Path::new("/x"), both).expect_err("none");
         assert_eq!(error.to_string(), format!("none of the passed sockets (a, b) listens on {neither}"));
+    }
+
+    #[test]
+    fn a_kept_socket_is_used_while_the_path_leads_to_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, ear) = (folder.path().join("x.sock"), folder.path().join("notify"));
+        let manager = std::os::unix::net::UnixDatagram::bind(&ear).expect("bound");
+        manager.set_nonblocking(true).expect("allowed");
+        let notifier = Notifier::new(Some(ear.as_os_str())).expect("a path");
+        let heard = || {
+            let mut buffer = [0; 256];
+            let length = manager.recv(&mut buffer).expect("a message");
+            String::from_utf8_lossy(&buffer[..length]).into_owned()
+        };
+        let octal = |mode| SocketMode::Octal(mode);
+        let obtain =
+            |mode, passed| Listener::obtain(&endpoint(&path), mode, Path::new("/x"), passed).expect("taken");
+        let first = obtain(octal(0o600), vec![]);
+        first.keep(&notifier);
+        let told = heard();
+        let name = told.strip_prefix("FDSTORE=1\nFDNAME=").expect("kept").trim().to_owned();
+        let copy = |listener: &Listener| listener.socket().try_clone().expect("copied");
+        let kept = |name: &str, listener| PassedListener { name: name.to_owned(), listener };
+
+        // The process ends without order; what it had is passed to the next, along with what nothing leads to.
+        let old = copy(&first);
+        first.leave();
+        let (stray, strays_name) =
+            (UnixListener::bind(folder.path().join("stray")).expect("bound"), "own-1-2");
+        let second = obtain(octal(0o640), vec![kept(strays_name, stray), kept(&name, old)]);
+        assert_eq!(second.ownership(), Ownership::Own);
+        assert_eq!(mode_of(&path), 0o640);
+        let client = UnixStream::connect(&path).expect("listening");
+        second.socket().accept().expect("the client comes out here");
+        drop(client);
+        second.keep(&notifier);
+        assert_eq!(heard(), "FDSTOREREMOVE=1\nFDNAME=own-1-2\n");
+        assert!(manager.recv(&mut [0; 8]).is_err(), "it is kept already");
+
+        // A socket unit goes first.
+        let unit = folder.path().join("unit.sock");
+        let third = obtain(octal(0o600), vec![kept(&name, copy(&second)), passed("unit", &unit)]);
+        assert_eq!(third.ownership(), Ownership::Passed);
+        third.keep(&notifier);
+        assert_eq!(heard(), format!("FDSTOREREMOVE=1\nFDNAME={name}\n"));
+        third.forget(&notifier);
+        assert!(manager.recv(&mut [0; 8]).is_err(), "the unit's socket is not ours to keep");
+
+        // Another file at the path: the kept socket would wait for clients for ever.
+        let old = copy(&second);
+        second.forget(&notifier);
+        assert_eq!(heard(), format!("FDSTOREREMOVE=1\nFDNAME={name}\n"));
+        second.close();
+        let _other = UnixListener::bind(&path).expect("bound");
+        drop(_other);
+        let fourth = obtain(octal(0o600), vec![kept(&name, old)]);
+        UnixStream::connect(&path).expect("listening");
+        fourth.socket().accept().expect("its own");
+        fourth.keep(&notifier);
+        assert_eq!(heard(), format!("FDSTOREREMOVE=1\nFDNAME={name}\n"));
+        assert!(heard().starts_with("FDSTORE=1\nFDNAME=own-"));
     }
 
     #[test]

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use koord_runtime::environment::{Environment, HandoverRole};
 use koord_runtime::exit::Exit;
-use koord_runtime::telemetry;
+use koord_runtime::notify::{Notification, Notifier};
+use koord_runtime::telemetry::{self, LogOutput};
 use koord_runtime_proxy::admin::Build;
 use koord_runtime_proxy::failpoint::Failpoints;
-use koord_runtime_proxy::flags::{self, Command, Config};
+use koord_runtime_proxy::flags::{self, Command, Config, Unchecked};
 use koord_runtime_proxy::handover::{self, Program};
 use koord_runtime_proxy::serve::{Start, serve};
-use koord_runtime_proxy::trust::Trust;
-use koord_runtime_proxy::validate::validate;
+use koord_runtime_proxy::validate::{Reader, Report, configuration, validate};
 
 /// Threads of the async runtime: hooks, admin, and following the world. The relay has threads of its own.
 const WORKERS: usize = 2;
@@ -26,7 +26,11 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     let config = match flags::command(arguments.iter().cloned()) {
         Ok(Command::Serve(config)) => *config,
-        Ok(Command::Validate(config)) => return check(&config),
+        Ok(Command::ServeWith(unchecked)) => match configuration(&unchecked) {
+            Ok(config) => config,
+            Err(report) => return refuse(&report, &environment),
+        },
+        Ok(Command::Validate(unchecked)) => return check(&unchecked, &environment),
         Ok(Command::Help) => return print(&flags::help()),
         Ok(Command::Version) => return print(&format!("{}\n", Build::THIS)),
         Err(mistakes) => {
@@ -50,7 +54,8 @@ fn run(config: Config, environment: Environment, arguments: Vec<std::ffi::OsStri
         handover::launch(&Program { file, arguments })?;
         return Ok(Exit::Success);
     }
-    let log = telemetry::set_up(config.log_format.into(), config.verbosity)?;
+    let output = if environment.journal { LogOutput::Journal } else { LogOutput::StandardError };
+    let log = telemetry::set_up_to(output, config.log_format.into(), config.verbosity)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(8)
@@ -64,12 +69,28 @@ fn run(config: Config, environment: Environment, arguments: Vec<std::ffi::OsStri
     exit
 }
 
-fn check(config: &Config) -> ExitCode {
-    let report = validate(config, &Trust::of_this_process());
+fn check(unchecked: &Unchecked, environment: &Environment) -> ExitCode {
+    let report = validate(unchecked);
     if report.mistakes.is_empty() {
-        return print(&report.text());
+        return print(&report.text(reader(environment)));
     }
-    complain(&report.text());
+    refuse(&report, environment)
+}
+
+fn reader(environment: &Environment) -> Reader {
+    if environment.journal { Reader::Journal } else { Reader::Plain }
+}
+
+fn refuse(report: &Report, environment: &Environment) -> ExitCode {
+    let text = report.text(reader(environment));
+    // There is nowhere else to say it.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    // Run by the service manager before a start or a reload, it tells there too why that did not happen.
+    if let (Some(status), Ok(notifier)) =
+        (report.status(), Notifier::new(environment.notify_socket.as_deref()))
+    {
+        notifier.tell(&[Notification::Status(status)]);
+    }
     Exit::Usage.into()
 }
 

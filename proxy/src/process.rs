@@ -23,6 +23,7 @@ use crate::handover::{
     self, HandoverError, Limits, Predecessor, Program, Succession, SuccessionError, Successor,
 };
 use crate::listener::Listener;
+use crate::status_line::SERVING;
 
 /// How long a start waits for the rebuild before it is called ready all the same: the kubelet must not
 /// be kept waiting by a slow backend.
@@ -123,7 +124,7 @@ pub async fn become_ready(life: &Life, notifier: Option<&Notifier>, rebuilt: imp
     }
     life.advance(Phase::Serving);
     if let Some(notifier) = notifier {
-        notifier.tell(&[Notification::Ready, Notification::Status("serving".to_owned())]);
+        notifier.tell(&[Notification::Ready, Notification::Status(SERVING.to_owned())]);
     }
 }
 
@@ -263,6 +264,8 @@ impl Process {
         self.notifier.tell(&[
             Notification::MainPid(pid),
             Notification::Ready,
+            // The new one is heard from now on, and its next sign of life may be a third of the interval away.
+            Notification::Watchdog,
             Notification::Status(format!("serving; process {} drains", std::process::id())),
         ]);
         self.notifier.retire();
@@ -328,6 +331,7 @@ impl Process {
             next_signal(orders).await;
         })
         .await;
+        self.listener.forget(&self.notifier);
         self.listener.close();
         if let Some(file) = self.admin_socket {
             file.remove();

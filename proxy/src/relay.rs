@@ -157,6 +157,18 @@ impl<I: Interceptor> Relay<I> {
         }
     }
 
+    /// Connections whose threads have not answered since they were asked last. Asks all of them anew.
+    fn silent_connections(&self) -> Vec<u64> {
+        let mut silent = Vec::new();
+        for (id, mailbox) in self.shared.connections().iter() {
+            if mailbox.is_silent() {
+                silent.push(*id);
+            }
+            mailbox.ask();
+        }
+        silent
+    }
+
     /// Calls in flight.
     pub fn active_streams(&self) -> usize {
         self.shared.streams.load(Ordering::Relaxed)
@@ -197,6 +209,16 @@ pub struct Serving<I: Interceptor> {
     pub relay: Relay<I>,
     /// What feeds it.
     pub acceptor: Acceptor,
+}
+
+impl<I: Interceptor> Serving<I> {
+    /// Names the threads that gave no sign of life since the last call, and asks all of them for the next.
+    pub fn silent(&self) -> Vec<String> {
+        let acceptor = self.acceptor.is_silent().then(|| "the acceptor".to_owned());
+        self.acceptor.ask();
+        let connections = self.relay.silent_connections();
+        acceptor.into_iter().chain(connections.into_iter().map(|id| format!("connection {id}"))).collect()
+    }
 }
 
 impl<I: Interceptor> process::Relay for Serving<I> {

@@ -18,7 +18,7 @@ use koord_runtime::error_chain::Chain;
 use koord_runtime::exit::Exit;
 use koord_runtime::life::{Life, Phase};
 use koord_runtime::metrics::{MetricsPage, ProcessCollector};
-use koord_runtime::notify::{Notifier, start_watchdog};
+use koord_runtime::notify::{Notifier, start_watchdog_of};
 use koord_runtime::signals::Signals;
 use koord_runtime::supervisor::{Backoff, Policy, Supervisor};
 use koord_runtime::telemetry::LogControl;
@@ -45,6 +45,7 @@ use crate::qos::{self, FixedNode, MachineRoots, NodePolicy, Qos, TreeOptions};
 use crate::registration::{Registrations, Table};
 use crate::relay::{Acceptor, Relay, RelayOptions, Serving};
 use crate::state_directory::StateDirectory;
+use crate::status_line;
 use crate::store::Store;
 use crate::store_view;
 use crate::trust::Trust;
@@ -100,7 +101,12 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
             let inheritance = succession.receive().await?;
             Listener::inherit(inheritance.listener, inheritance.ownership, &config.listen)?
         }
-        None => Listener::obtain(&config.listen, config.socket_mode, &backend_path, environment.listeners)?,
+        None => {
+            let passed = environment.listeners;
+            let listener = Listener::obtain(&config.listen, config.socket_mode, &backend_path, passed)?;
+            listener.keep(&notifier);
+            listener
+        }
     };
 
     let mut registry = Registry::default();
@@ -205,6 +211,7 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
         failover.backend_restarted();
     }
     let acceptor = Acceptor::start(&relay, listener.socket(), peers, &supervisor)?;
+    let serving = Arc::new(Serving { relay, acceptor });
     let (orders_in, orders) = mpsc::channel(ORDER_QUEUE);
     let occupied = if succession.is_some() { Occupied::TakeOver } else { Occupied::Refuse };
     let admin = Admin {
@@ -261,8 +268,15 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
         });
     }
     if let Some(interval) = environment.watchdog {
-        let life = life.clone();
-        start_watchdog(&supervisor, Arc::clone(&notifier), interval, move || life.phase() != Phase::Stopped);
+        // Weak: the relay ends with its last owner. The end of the process has time limits of its own.
+        let (life, serving) = (life.clone(), Arc::downgrade(&serving));
+        start_watchdog_of(&supervisor, Arc::clone(&notifier), interval, move || match serving.upgrade() {
+            Some(serving) if life.phase() < Phase::Draining => serving.silent(),
+            _ => Vec::new(),
+        });
+    }
+    if let Some(qos) = &qos {
+        status_line::follow(&supervisor, &notifier, &life, qos);
     }
     match &mut succession {
         Some(succession) => succession.serving().await,
@@ -297,7 +311,7 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
         admin_socket,
         admin_tasks,
         program,
-        relay: Arc::new(Serving { relay, acceptor }),
+        relay: serving,
         state: Arc::new(Saved { checkpointer, directory, failover }),
         orders,
         log: Some(log),

@@ -1,14 +1,29 @@
-//! The `validate` command: says whether the proxy would start, and with which registrations.
+//! The `validate` command: says whether the proxy would start, with which flags, policy, registrations and plugins.
+//!
+//! A mistake in one place hides none in another: flags that are wrong are left at their defaults for what else is looked
+//! at, except for what they themselves name.
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 
+use koord_hooks::plugins::{self, Checked};
+use koord_runtime::environment_file;
 use koord_runtime::error_chain::Chain;
 
-use crate::flags::Config;
+use crate::flags::{Config, Flags, Mistake, Unchecked};
 use crate::qos::read_policy;
 use crate::registration::{DirectoryError, FoundFile, read_directory};
 use crate::trust::Trust;
+
+/// The variable that the service's unit takes its flags from.
+pub const FLAGS_VARIABLE: &str = "KOORD_RUNTIME_PROXY_FLAGS";
+
+/// Variables of this product start so.
+const OWN_VARIABLES: &str = "KOORD_";
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,131 +34,219 @@ pub struct Report {
     pub mistakes: Vec<String>,
 }
 
+/// Where a report goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// A person or a file.
+    Plain,
+    /// The service's journal, which takes the priority of a line from a number before it (`sd-daemon(3)`).
+    Journal,
+}
+
 impl Report {
     /// Notes first, then mistakes, one a line.
-    pub fn text(&self) -> String {
+    pub fn text(&self, reader: Reader) -> String {
+        let (note_priority, mistake_priority) = match reader {
+            Reader::Plain => ("", ""),
+            Reader::Journal => ("<6>", "<3>"),
+        };
         let mut text = String::new();
         for note in &self.notes {
             // Writing to a String cannot fail, here and below.
-            let _infallible = writeln!(text, "ok: {note}");
+            let _infallible = writeln!(text, "{note_priority}ok: {note}");
         }
         for mistake in &self.mistakes {
-            let _infallible = writeln!(text, "mistake: {mistake}");
+            let _infallible = writeln!(text, "{mistake_priority}mistake: {mistake}");
         }
         text
     }
+
+    /// One line on the mistakes for the service's status; nothing if there are none.
+    pub fn status(&self) -> Option<String> {
+        let first = self.mistakes.first()?;
+        let count = match self.mistakes.len() {
+            1 => "1 mistake".to_owned(),
+            more => format!("{more} mistakes"),
+        };
+        Some(format!("{count} in the configuration, what is in force stays: {first}"))
+    }
+
+    fn note(&mut self, what: impl std::fmt::Display, note: impl std::fmt::Display) {
+        self.notes.push(format!("{what}: {note}"));
+    }
+
+    fn mistake(&mut self, what: impl std::fmt::Display, mistake: impl std::fmt::Display) {
+        self.mistakes.push(format!("{what}: {mistake}"));
+    }
 }
 
-/// Checks the registration files and the node policy; the flags are checked already.
-pub fn validate(config: &Config, trust: &Trust) -> Report {
-    let mut report = Report { notes: vec!["command line".to_owned()], mistakes: Vec::new() };
-    let directory = config.hook_config_dir.display();
-    match read_directory(&config.hook_config_dir, trust) {
-        Ok(files) if files.is_empty() => report.notes.push(format!("{directory}: no registration files")),
+/// Checks a command line, the file of variables it names, and all files that both name.
+pub fn validate(unchecked: &Unchecked) -> Report {
+    let mut report = Report::default();
+    let Configured { config, wrong, mut mistakes, notes, mut remarks } = configured(unchecked);
+    report.mistakes.append(&mut remarks);
+    report.mistakes.append(&mut mistakes);
+    if report.mistakes.is_empty() {
+        report.notes = notes;
+        report.notes.push("command line".to_owned());
+    }
+    // The defaults stand in for wrong flags, so there is always one.
+    let Some(config) = config else { return report };
+    let trust = Trust::new(nix::unistd::geteuid().as_raw(), config.hook_trusted_uid);
+    let is_wrong = |flag: &str| wrong.iter().any(|mistake| mistake.flag() == Some(flag));
+    if !is_wrong("hook-config-dir") {
+        registrations(&mut report, &config.hook_config_dir, &trust);
+    }
+    if let Some(file) = config.qos.node_policy.as_ref().filter(|_| !is_wrong("node-policy")) {
+        policy(&mut report, file, &trust);
+    }
+    if let Some(directory) = config.qos.plugin_dir.as_ref().filter(|_| !is_wrong("plugin-dir")) {
+        hook_libraries(&mut report, directory, &trust);
+    }
+    report
+}
+
+/// The configuration to serve with: that of the command line and of the file it names.
+///
+/// # Errors
+/// All mistakes in flags. What else is wrong in the file keeps nobody from serving.
+pub fn configuration(unchecked: &Unchecked) -> Result<Config, Report> {
+    let Configured { config, mistakes, .. } = configured(unchecked);
+    match config {
+        Some(config) if mistakes.is_empty() => Ok(config),
+        _ => Err(Report { notes: Vec::new(), mistakes }),
+    }
+}
+
+/// What a command line and its file come to.
+#[derive(Default)]
+struct Configured {
+    /// With defaults in place of what is wrong.
+    config: Option<Config>,
+    /// Values that are wrong.
+    wrong: Vec<Mistake>,
+    /// Everything wrong with flags, those values among them.
+    mistakes: Vec<String>,
+    notes: Vec<String>,
+    /// What is wrong in the file beside the flags.
+    remarks: Vec<String>,
+}
+
+fn configured(unchecked: &Unchecked) -> Configured {
+    let mut found = Configured::default();
+    found.mistakes.extend(unchecked.mistakes.iter().map(ToString::to_string));
+    let of_file = unchecked.variables.as_deref().map(|file| variables(&mut found, file)).unwrap_or_default();
+    let flags = unchecked.flags.clone().after(&of_file);
+    match Config::check(&flags) {
+        Ok(config) => found.config = Some(config),
+        Err(wrong) => {
+            found.config = Config::check(&flags.without(&wrong)).ok();
+            found.wrong = wrong;
+        }
+    }
+    for mistake in &found.wrong {
+        let from_file = mistake.flag().is_some_and(|flag| of_file.has(flag) && !unchecked.flags.has(flag));
+        found.mistakes.push(match &unchecked.variables {
+            Some(file) if from_file => format!("{}: {FLAGS_VARIABLE}: {mistake}", file.display()),
+            _ => mistake.to_string(),
+        });
+    }
+    found
+}
+
+/// Reads the flags that a file of variables has for the service.
+fn variables(found: &mut Configured, path: &Path) -> Flags {
+    let file = path.display();
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            found.notes.push(format!("{file}: missing, there are no flags of the service"));
+            return Flags::default();
+        }
+        Err(error) => {
+            found.mistakes.push(format!("{file}: cannot be read: {error}"));
+            return Flags::default();
+        }
+    };
+    let Ok(text) = String::from_utf8(bytes) else {
+        found.mistakes.push(format!("{file}: not UTF-8 text"));
+        return Flags::default();
+    };
+    let (variables, lines) = environment_file::parse(&text);
+    found.remarks.extend(lines.iter().map(|line| format!("{file}: {line}")));
+    for variable in &variables {
+        if variable.name.starts_with(OWN_VARIABLES) && variable.name != FLAGS_VARIABLE {
+            let (line, name) = (variable.line, &variable.name);
+            found.remarks.push(format!(
+                "{file}: line {line}: {name}: no variable of this program; accepted: {FLAGS_VARIABLE}"
+            ));
+        }
+    }
+    // As for the service manager, the last one counts.
+    let value = variables.iter().rfind(|variable| variable.name == FLAGS_VARIABLE);
+    let words = value.map(|variable| environment_file::words(&variable.value)).unwrap_or_default();
+    let (flags, wrong) = Flags::parse(words.into_iter().map(Into::into));
+    let command = flags.word().map(|word| Mistake::UnexpectedArgument { word: word.as_str().to_owned() });
+    found
+        .mistakes
+        .extend(wrong.iter().chain(&command).map(|mistake| format!("{file}: {FLAGS_VARIABLE}: {mistake}")));
+    let note = if value.is_some() { "flags of the service" } else { "no flags of the service" };
+    found.notes.push(format!("{file}: {note}"));
+    flags
+}
+
+fn registrations(report: &mut Report, path: &Path, trust: &Trust) {
+    let directory = path.display();
+    match read_directory(path, trust) {
+        Ok(files) if files.is_empty() => report.note(directory, "no registration files"),
         Ok(files) => {
             for FoundFile { name, registration } in files {
                 match registration {
                     Ok(registration) => {
                         let hooks: Vec<&str> = registration.hooks.iter().map(|hook| hook.as_str()).collect();
-                        report.notes.push(format!(
-                            "{directory}/{name}: {} for {} ({})",
-                            registration.endpoint,
-                            if hooks.is_empty() { "no hooks".to_owned() } else { hooks.join(", ") },
-                            registration.failure_policy.as_str(),
-                        ));
+                        let hooks = if hooks.is_empty() { "no hooks".to_owned() } else { hooks.join(", ") };
+                        let (endpoint, policy) = (registration.endpoint, registration.failure_policy);
+                        report.note(
+                            format_args!("{directory}/{name}"),
+                            format_args!("{endpoint} for {hooks} ({})", policy.as_str()),
+                        );
                     }
-                    Err(error) => report.mistakes.push(format!("{directory}/{name}: {}", Chain(&error))),
+                    Err(error) => report.mistake(format_args!("{directory}/{name}"), Chain(&error)),
                 }
             }
         }
         Err(DirectoryError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            report.notes.push(format!("{directory}: missing, will be created at the start"));
+            report.note(directory, "missing, will be created at the start");
         }
         Err(error) => report.mistakes.push(Chain(&error).to_string()),
     }
-    if let Some(file) = &config.qos.node_policy {
-        match read_policy(file, trust) {
-            Ok(Some(_policy)) => report.notes.push(format!("{}: node policy", file.display())),
-            Ok(None) => report.notes.push(format!("{}: missing, the defaults hold", file.display())),
-            Err(error) => report.mistakes.extend(error.sentences()),
-        }
-    }
-    report
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::flags::{Command, command};
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::path::Path;
-
-    fn check(directory: &Path) -> Report {
-        let argument = format!("--hook-config-dir={}", directory.display());
-        let Ok(Command::Serve(config)) = command([argument.into(), "--node-policy=".into()]) else {
-            panic!("flags are refused")
-        };
-        validate(&config, &Trust::of_this_process())
+fn policy(report: &mut Report, path: &Path, trust: &Trust) {
+    let file = path.display();
+    match read_policy(path, trust) {
+        Ok(Some(_policy)) => report.note(file, "node policy"),
+        Ok(None) => report.note(file, "missing, the defaults hold"),
+        Err(error) => report.mistakes.extend(error.sentences()),
     }
+}
 
-    #[test]
-    fn all_mistakes_of_a_policy_are_told() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let policy = folder.path().join("policy.yaml");
-        let check = || {
-            let flags = [
-                format!("--hook-config-dir={}", folder.path().join("none").display()),
-                format!("--node-policy={}", policy.display()),
-            ];
-            let Ok(Command::Serve(config)) = command(flags.map(Into::into)) else {
-                panic!("flags are refused")
-            };
-            validate(&config, &Trust::of_this_process())
-        };
-        assert_eq!(check().notes[2], format!("{}: missing, the defaults hold", policy.display()));
-        fs::write(&policy, "cpuBurstStrategy:\n  cpuBurstPercent: 0\n").expect("written");
-        assert_eq!(check().mistakes, Vec::<String>::new());
-        fs::write(&policy, "cpuBurstStrategy:\n  cpuBurstPercent: -1\n  colour: red\n").expect("written");
-        assert_eq!(check().mistakes.len(), 2, "{:?}", check().mistakes);
-    }
-
-    #[test]
-    fn every_bad_file_is_named_beside_the_good_ones() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let directory = folder.path().join("hookserver.d");
-        let shown = directory.display();
-        let report = check(&directory);
-        assert_eq!(report.mistakes, Vec::<String>::new());
-        assert_eq!(report.notes[1], format!("{shown}: missing, will be created at the start"));
-
-        fs::create_dir(&directory).expect("made");
-        assert_eq!(check(&directory).notes[1], format!("{shown}: no registration files"));
-
-        let write = |name: &str, content: &str| {
-            let path = directory.join(name);
-            fs::write(&path, content).expect("written");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("set");
-        };
-        write("a.json", r#"{"remote-endpoint": "/k.sock", "runtime-hooks": ["PreRunPodSandbox"]}"#);
-        write("b.json", "not JSON");
-        write("c.json", r#"{"remote-endpoint": "tcp://k"}"#);
-        let report = check(&directory);
-        assert_eq!(report.notes[1], format!("{shown}/a.json: /k.sock for PreRunPodSandbox (Ignore)"));
-        assert_eq!(report.mistakes.len(), 2, "{report:?}");
-        assert!(report.mistakes[0].starts_with(&format!("{shown}/b.json: ")), "{report:?}");
-        assert!(report.mistakes[1].starts_with(&format!("{shown}/c.json: ")), "{report:?}");
-        let text = report.text();
-        assert_eq!(text.lines().filter(|line| line.starts_with("ok: ")).count(), 2);
-        assert_eq!(text.lines().filter(|line| line.starts_with("mistake: ")).count(), 2);
-    }
-
-    #[test]
-    fn a_directory_others_may_write_is_a_mistake() {
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("set");
-        let report = check(folder.path());
-        assert_eq!(report.mistakes.len(), 1, "{report:?}");
-        assert!(report.mistakes[0].contains("0777"), "{report:?}");
+fn hook_libraries(report: &mut Report, path: &Path, trust: &Trust) {
+    let directory = path.display();
+    match plugins::check(path, trust) {
+        Ok(files) if files.is_empty() => report.note(directory, "no hook libraries"),
+        Ok(files) => {
+            for Checked { name, settings, problems } in files {
+                let file = format!("{directory}/{name}");
+                for problem in &problems {
+                    report.mistake(&file, Chain(problem));
+                }
+                if let (Some(settings), true) = (settings, problems.is_empty()) {
+                    let (mode, policy) = (settings.mode.as_str(), settings.failure_policy);
+                    report.note(file, format_args!("hook library, {mode} ({})", policy.as_str()));
+                }
+            }
+        }
+        Err(error) => report.mistakes.push(Chain(&error).to_string()),
     }
 }

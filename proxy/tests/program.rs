@@ -289,3 +289,81 @@ fn a_passed_socket_outlives_the_program_and_is_handed_over() {
     assert!(socket.exists(), "the service manager's path is left alone");
     assert!(!bed.path("admin.sock").exists());
 }
+
+#[test]
+fn a_check_that_finds_mistakes_tells_the_service_manager_why() {
+    let bed = Bed::new();
+    std::fs::create_dir(bed.path("hooks")).expect("made");
+    std::fs::write(bed.path("hooks/bad.json"), "{").expect("written");
+    let output = Command::new(PROGRAM)
+        .arg("validate")
+        .args(bed.arguments())
+        .env("NOTIFY_SOCKET", bed.path("notify"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let told = bed.heard("STATUS=");
+    let begin = format!(
+        "STATUS=1 mistake in the configuration, what is in force stays: {}/bad.json: ",
+        bed.path("hooks").display()
+    );
+    assert!(told.starts_with(&begin), "{told}");
+}
+
+#[test]
+fn an_own_socket_is_given_to_the_service_manager_to_keep_and_signs_of_life_follow() {
+    let bed = Bed::new();
+    let child = Command::new(PROGRAM)
+        .args(bed.arguments())
+        .env("NOTIFY_SOCKET", bed.path("notify"))
+        .env("WATCHDOG_USEC", "300000")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut proxy = Running(child);
+    let kept = bed.heard("FDSTORE=1");
+    let name = kept.lines().find_map(|line| line.strip_prefix("FDNAME=own-")).expect("a name").to_owned();
+    bed.heard("READY=1");
+    // A client that says nothing has a thread that answers all the same.
+    let _client = UnixStream::connect(bed.path("proxy.sock")).expect("listening");
+    for _turn in 0..5 {
+        bed.heard("WATCHDOG=1");
+    }
+    proxy.signal(Signal::SIGTERM);
+    bed.heard("STOPPING=1");
+    assert_eq!(bed.heard("FDSTOREREMOVE=1"), format!("FDSTOREREMOVE=1\nFDNAME=own-{name}\n"));
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn a_reload_reads_the_file_of_variables_anew() {
+    let bed = Bed::new();
+    let file = bed.path("default");
+    std::fs::write(&file, "KOORD_RUNTIME_PROXY_FLAGS=\"--v=3 --handover-drain=0s --shutdown-grace=0s\"\n")
+        .expect("written");
+    let shown = file.display().to_string();
+    let mut old = bed.start(&["serve", &shown]);
+    bed.heard("READY=1");
+    assert!(bed.admin("GET /config").contains("\"v\":3"));
+
+    std::fs::write(&file, "KOORD_RUNTIME_PROXY_FLAGS=\"--v=5 --shutdown-grace=0s\"\n").expect("written");
+    old.signal(Signal::SIGHUP);
+    let message = bed.heard("MAINPID=");
+    let pid =
+        message.lines().find_map(|line| line.strip_prefix("MAINPID=")?.parse().ok()).expect("a process id");
+    let new = Successor(pid);
+    assert_eq!(old.wait().code(), Some(0));
+    assert!(bed.admin("GET /config").contains("\"v\":5"));
+
+    // A value that is wrong ends the new process, and this one stays.
+    std::fs::write(&file, "KOORD_RUNTIME_PROXY_FLAGS=--v=11\n").expect("written");
+    send(new.0, Signal::SIGHUP);
+    bed.heard("STATUS=1 mistake in the configuration, what is in force stays: ");
+    bed.heard("STATUS=serving; the last hand-over failed: ");
+    assert!(new.is_there());
+    send(new.0, Signal::SIGTERM);
+    until("the process ends", || !new.is_there());
+}

@@ -148,6 +148,45 @@ impl Found {
     }
 }
 
+/// What became of a file that was checked.
+#[derive(Debug)]
+pub struct Checked {
+    /// Name of the library, or of a settings file without one.
+    pub name: String,
+    /// How it would be used; nothing if that cannot be told.
+    pub settings: Option<Settings>,
+    /// All that is wrong.
+    pub problems: Vec<PluginError>,
+}
+
+/// Looks at all files of a directory without loading a library. A missing directory means no libraries.
+///
+/// # Errors
+/// The directory cannot be read, or others may write to it.
+pub fn check(directory: &Path, trust: &Trust) -> Result<Vec<Checked>, DirectoryError> {
+    let scan = scan(directory, trust)?;
+    let libraries = scan.libraries.into_iter().map(|(name, found)| {
+        let mut problems = Vec::new();
+        if let Err(error) = found.library.and_then(|library| library.image(&name)) {
+            problems.push(error.into());
+        }
+        let settings = match found.settings {
+            Ok(None) => Some(Settings::default()),
+            Ok(Some(content)) => Settings::parse(&content).map_err(|error| problems.push(error.into())).ok(),
+            Err(error) => {
+                problems.push(PluginError::SettingsFile(error));
+                None
+            }
+        };
+        Checked { name, settings, problems }
+    });
+    let alone = scan.alone.into_iter().map(|name| {
+        let library = name.strip_suffix(SETTINGS_ENDING).unwrap_or(&name).to_owned() + LIBRARY_ENDING;
+        Checked { name, settings: None, problems: vec![PluginError::Alone(library)] }
+    });
+    Ok(libraries.chain(alone).collect())
+}
+
 /// What is in the directory.
 #[derive(Default)]
 struct Scan {

@@ -122,6 +122,11 @@ impl SocketFile {
         &self.path
     }
 
+    /// Device and inode of the file, which no other file has while this one exists.
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
     /// True while the path leads to the socket this process made or took over.
     pub fn is_ours(&self) -> bool {
         fs::symlink_metadata(&self.path)

@@ -9,8 +9,10 @@ pub(super) fn text() -> String {
         "koord-runtime-proxy: relays the CRI between kubelet and container runtime, and asks hook servers\n\
          \n\
          Usage:\n  \
-           koord-runtime-proxy [FLAGS]            run the proxy\n  \
-           koord-runtime-proxy validate [FLAGS]   check flags and registration files, then end\n",
+           koord-runtime-proxy [FLAGS]                   run the proxy\n  \
+           koord-runtime-proxy serve FILE [FLAGS]        run it with the flags of FILE too, read at each start and reload\n  \
+           koord-runtime-proxy validate [FILE] [FLAGS]   check FILE of variables (such as\n      \
+               /etc/default/koord-runtime-proxy), flags, node policy, registrations and plugins, then end\n",
     );
     for group in Group::ALL {
         // Writing to a String cannot fail, here and below.

@@ -235,7 +235,10 @@ fn all_mistakes_are_reported_at_once() {
 #[test]
 fn unknown_flags_far_from_any_name_get_no_suggestion() {
     assert_eq!(mistakes(&["--entirely-different"]), ["--entirely-different: unknown flag"]);
-    assert_eq!(mistakes(&["-"]), ["\"-\": unexpected argument; the only command is validate"]);
+    assert_eq!(
+        mistakes(&["-"]),
+        ["\"-\": unexpected argument; the commands are serve and validate, each with one file of variables"]
+    );
     assert_eq!(mistakes(&["--", "--v=1"]).len(), 1);
 }
 
@@ -255,8 +258,22 @@ fn sockets_must_differ() {
 
 #[test]
 fn commands() {
-    assert!(matches!(run(&["validate", "--v=3"]), Ok(Command::Validate(config)) if config.verbosity == 3));
-    assert!(matches!(run(&["--v=3", "validate"]), Ok(Command::Validate(_))));
+    let unchecked = |line: &[&str]| match run(line) {
+        Ok(Command::Validate(unchecked)) => *unchecked,
+        other => panic!("{other:?}"),
+    };
+    let plain = unchecked(&["validate", "--v=3"]);
+    assert!(plain.flags.has("v") && plain.flags.word() == Some(Word::Validate) && plain.mistakes.is_empty());
+    assert_eq!(plain.variables, None);
+    assert_eq!(unchecked(&["--v=3", "validate"]), plain);
+    let file = unchecked(&["validate", "/etc/default/x", "--v=99", "/etc/default/y"]);
+    assert_eq!(file.variables.as_deref(), Some(Path::new("/etc/default/x")));
+    assert_eq!(file.mistakes, [Mistake::UnexpectedArgument { word: "/etc/default/y".to_owned() }]);
+    assert!(run(&["/etc/default/x"]).is_err(), "a file needs its command");
+    assert!(matches!(run(&["serve", "--v=3"]), Ok(Command::Serve(config)) if config.verbosity == 3));
+    let Ok(Command::ServeWith(with)) = run(&["serve", "/etc/default/x", "--v=3"]) else { panic!("refused") };
+    assert_eq!(with.variables.as_deref(), Some(Path::new("/etc/default/x")));
+    assert!(run(&["serve", "validate"]).is_err(), "one command at a time");
     assert_eq!(run(&["--version", "--v=bad"]), Ok(Command::Version));
     assert_eq!(run(&["--help"]), Ok(Command::Help));
     assert_eq!(run(&["-h"]), Ok(Command::Help));

@@ -18,6 +18,11 @@ use super::ledger::{KUBELET, Level, Text};
 use super::{Qos, locked};
 
 impl Qos {
+    /// The policy in force and the state of its file.
+    pub fn policy_status(&self) -> koord_admin::PolicyStatus {
+        locked(&self.state).policy.status()
+    }
+
     /// The state of the node.
     pub fn status(&self, runtime: RuntimeStatus) -> NodeStatus {
         let node = self.node();

@@ -3,10 +3,11 @@
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use koord_runtime::notify::Pulse;
 use koord_runtime::supervisor::{Supervisor, ThreadOptions};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -38,6 +39,8 @@ pub enum AcceptorError {
 #[derive(Debug)]
 pub struct Acceptor {
     gate: Arc<Gate>,
+    /// Set once the thread has been told to end.
+    ended: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -45,6 +48,7 @@ struct Gate {
     /// Held while a connection is accepted.
     state: Mutex<State>,
     wake: EventFd,
+    pulse: Pulse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +84,7 @@ impl Acceptor {
         let listener = listener.try_clone().map_err(AcceptorError::Prepare)?;
         let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
             .map_err(|error| AcceptorError::Prepare(error.into()))?;
-        let gate = Arc::new(Gate { state: Mutex::new(State::Accepting), wake });
+        let gate = Arc::new(Gate { state: Mutex::new(State::Accepting), wake, pulse: Pulse::default() });
         let (relay, thread_gate) = (relay.clone(), Arc::clone(&gate));
         supervisor.thread(
             "acceptor",
@@ -95,7 +99,7 @@ impl Acceptor {
                 Ok(())
             },
         )?;
-        Ok(Self { gate })
+        Ok(Self { gate, ended: AtomicBool::new(false) })
     }
 
     /// Accepts no more; nothing is accepted after this returns. New clients wait in the socket's backlog.
@@ -105,7 +109,21 @@ impl Acceptor {
 
     /// Gives the listening socket up for good.
     pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
         self.gate.set(State::Ended);
+    }
+
+    /// True if the thread has not answered the last [`Acceptor::ask`]. One that has ended owes no answer.
+    pub fn is_silent(&self) -> bool {
+        // Not through the state, which a thread that hangs may hold.
+        !self.gate.pulse.beats() && !self.ended.load(Ordering::Acquire)
+    }
+
+    /// Asks the thread for a sign of life.
+    pub fn ask(&self) {
+        self.gate.pulse.ask();
+        // As in `Gate::set`.
+        let _ = self.gate.wake.write(1);
     }
 
     /// Accepts again.
@@ -137,6 +155,7 @@ fn accept_all<I: Interceptor>(relay: &Relay<I>, listener: UnixListener, peers: &
         }
         // It fails when nothing is pending, which is as good.
         let _ = gate.wake.read();
+        gate.pulse.answer();
         loop {
             let state = gate.state.lock().unwrap_or_else(PoisonError::into_inner);
             if *state != State::Accepting {
@@ -147,6 +166,7 @@ fn accept_all<I: Interceptor>(relay: &Relay<I>, listener: UnixListener, peers: &
                     if peers.admits(&client) {
                         serve(relay, client);
                     }
+                    gate.pulse.answer();
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error)

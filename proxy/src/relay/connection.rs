@@ -117,7 +117,9 @@ impl<I: Interceptor> Connection<I> {
             client_ended: false,
             backend_path,
         };
+        pair.mailbox.set_read(true);
         let end = pair.relay(&received);
+        pair.mailbox.set_read(false);
         tracing::debug!(connection = self.id, ?end, "client connection ends");
         pair.end(end, &self.shared);
     }

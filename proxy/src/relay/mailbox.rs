@@ -1,8 +1,10 @@
 //! The way back to a connection's thread: a list of messages and a descriptor that poll(2) can wait on.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use koord_runtime::notify::Pulse;
 use koord_tap::Refusal;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -25,6 +27,9 @@ pub(super) enum Message<C> {
 pub(super) struct Mailbox<C> {
     messages: Mutex<Vec<Message<C>>>,
     wake: EventFd,
+    pulse: Pulse,
+    /// Whether the thread waits on this mailbox at all: it does not while it looks for the runtime.
+    read: AtomicBool,
 }
 
 impl<C> std::fmt::Debug for Message<C> {
@@ -43,7 +48,7 @@ impl<C> std::fmt::Debug for Message<C> {
 impl<C> Mailbox<C> {
     pub(super) fn new() -> nix::Result<Self> {
         let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self { messages: Mutex::default(), wake })
+        Ok(Self { messages: Mutex::default(), wake, pulse: Pulse::default(), read: AtomicBool::new(false) })
     }
 
     pub(super) fn send(&self, message: Message<C>) {
@@ -55,11 +60,31 @@ impl<C> Mailbox<C> {
         }
     }
 
+    /// Says whether the thread waits on this mailbox from now on.
+    pub(super) fn set_read(&self, read: bool) {
+        // What was asked before is nothing to be blamed for.
+        self.pulse.answer();
+        self.read.store(read, Ordering::Release);
+    }
+
+    /// True if the thread should have answered the last [`Mailbox::ask`] and has not.
+    pub(super) fn is_silent(&self) -> bool {
+        self.read.load(Ordering::Acquire) && !self.pulse.beats()
+    }
+
+    /// Asks the thread for a sign of life.
+    pub(super) fn ask(&self) {
+        self.pulse.ask();
+        // As above.
+        let _ = self.wake.write(1);
+    }
+
     /// Takes all messages.
     pub(super) fn take(&self) -> Vec<Message<C>> {
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         // It fails when nothing is pending, which is as good.
         let _ = self.wake.read();
+        self.pulse.answer();
         std::mem::take(&mut messages)
     }
 }
