@@ -115,7 +115,7 @@ impl Registry {
     pub fn page(&self) -> Page {
         let mut page = Page::default();
         for (definition, cells) in self.families().values() {
-            let family = page.family(definition.name, definition.help, definition.kind.into());
+            let family = page.family(definition.name, definition.help, definition.page_type());
             for (labels, cell) in cells {
                 match (cell, definition.kind) {
                     (Cell::Number(value), _) => family.push("", labels.clone(), *value),

@@ -13,16 +13,6 @@ pub enum Kind {
     Histogram(&'static [f64]),
 }
 
-impl From<Kind> for page::Type {
-    fn from(kind: Kind) -> page::Type {
-        match kind {
-            Kind::Gauge => page::Type::Gauge,
-            Kind::Counter => page::Type::Counter,
-            Kind::Histogram(_) => page::Type::Histogram,
-        }
-    }
-}
-
 /// One metric.
 #[derive(Debug, PartialEq)]
 pub struct Definition {
@@ -34,6 +24,19 @@ pub struct Definition {
     pub kind: Kind,
     /// Whether it has the label `node`.
     pub has_node: bool,
+}
+
+impl Definition {
+    /// The type that pages tell. Some counters of Koordinator's have no `_total` in their names, which Prometheus'
+    /// conventions ask of a counter; their names stay, so they have no type.
+    pub fn page_type(&self) -> page::Type {
+        match self.kind {
+            Kind::Gauge => page::Type::Gauge,
+            Kind::Counter if self.name.ends_with("_total") => page::Type::Counter,
+            Kind::Counter => page::Type::Untyped,
+            Kind::Histogram(_) => page::Type::Histogram,
+        }
+    }
 }
 
 /// Labels, ascending by name.

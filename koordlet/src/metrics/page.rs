@@ -15,6 +15,8 @@ pub enum Type {
     Gauge,
     /// Counted since the start.
     Counter,
+    /// Counted since the start under a name that Prometheus' conventions do not allow for a counter.
+    Untyped,
     /// Counted by size.
     Histogram,
 }
@@ -24,6 +26,7 @@ impl Type {
         match self {
             Type::Gauge => "gauge",
             Type::Counter => "counter",
+            Type::Untyped => "untyped",
             Type::Histogram => "histogram",
         }
     }

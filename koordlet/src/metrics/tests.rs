@@ -57,7 +57,7 @@ fn counters_keep_their_names() {
     assert_eq!(
         registry.page().render(),
         "# HELP koordlet_collect_node_cpu_info_status Looks at the CPUs of the node by status\n\
-         # TYPE koordlet_collect_node_cpu_info_status counter\n\
+         # TYPE koordlet_collect_node_cpu_info_status untyped\n\
          koordlet_collect_node_cpu_info_status{node=\"n\",status=\"succeeded\"} 2\n\
          # HELP koordlet_start_time Start of the agent in seconds since the epoch\n\
          # TYPE koordlet_start_time gauge\n\
