@@ -196,6 +196,8 @@ fn both_sources_give_the_same_report() {
         now_tick: first.0,
         interval_milliseconds: 1000,
         server: String::new(),
+        cpus: 4,
+        memory_bytes: 8 << 30,
     };
     tell(v1::WatchResponse { event: Some(v1::watch_response::Event::Start(start)) }, first);
     let told: Vec<Arc<v1::Pod>> = inventory
