@@ -11,7 +11,8 @@ mod tidy;
 
 const USAGE: &str = "\
 usage: cargo xtask gen [--check]
-                   packages [--binaries DIR] [--out DIR] [--root DIR] [--version-suffix TEXT]
+                   packages [--binaries DIR] [--out DIR] [--root DIR] [--compression small|fast]
+                            [--version-suffix TEXT]
                    tidy";
 
 fn main() -> ExitCode {

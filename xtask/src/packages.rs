@@ -42,6 +42,8 @@ struct Package {
     described_by: &'static str,
     /// Folder of that crate.
     folder: &'static str,
+    /// Folder of pages that are installed as they are.
+    docs: Option<&'static str>,
     programs: &'static [Program],
 }
 
@@ -64,6 +66,7 @@ const PACKAGES: [Package; 2] = [
         name: "koord-node",
         described_by: "koord-runtime-proxy",
         folder: "proxy",
+        docs: Some("docs"),
         programs: &[
             Program {
                 name: "koord-runtime-proxy",
@@ -85,6 +88,7 @@ const PACKAGES: [Package; 2] = [
         name: "koordlet",
         described_by: "koordlet",
         folder: "koordlet",
+        docs: None,
         programs: &[Program {
             name: "koordlet",
             manual: Manual::Help {
@@ -99,9 +103,19 @@ const PACKAGES: [Package; 2] = [
     },
 ];
 
+/// How hard the packages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    /// For those who download them: a minute of CPU time.
+    Small,
+    /// For tests: a few seconds, and a third larger.
+    Fast,
+}
+
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
+    effort: Effort,
     /// Folder of programs to take instead of building them.
     binaries: Option<PathBuf>,
     /// Folder the packages are written to, instead of [`OUT`].
@@ -115,18 +129,26 @@ pub(crate) struct Options {
 impl Options {
     /// Parses the arguments after `packages`.
     pub(crate) fn parse(arguments: &[String]) -> anyhow::Result<Options> {
-        let mut options = Options { binaries: None, out: None, suffix: String::new(), root: None };
+        let mut options =
+            Options { effort: Effort::Small, binaries: None, out: None, suffix: String::new(), root: None };
         let mut arguments = arguments.iter();
         while let Some(flag) = arguments.next() {
             let value = arguments.next().with_context(|| format!("packages: {flag} needs a value"))?;
             let path = || std::path::absolute(value).with_context(|| format!("packages: {flag} {value}"));
             match flag.as_str() {
+                "--compression" => {
+                    options.effort = match value.as_str() {
+                        "small" => Effort::Small,
+                        "fast" => Effort::Fast,
+                        other => bail!("packages: --compression {other:?}; accepted: small, fast"),
+                    }
+                }
                 "--binaries" => options.binaries = Some(path()?),
                 "--out" => options.out = Some(path()?),
                 "--root" => options.root = Some(path()?),
                 "--version-suffix" => options.suffix = suffix(value)?,
                 other => bail!(
-                    "packages: unknown {other}; accepted: --binaries DIR, --out DIR, --root DIR, --version-suffix TEXT"
+                    "packages: unknown {other}; accepted: --binaries DIR, --out DIR, --root DIR, --compression small|fast, --version-suffix TEXT"
                 ),
             }
         }
@@ -145,6 +167,15 @@ fn suffix(text: &str) -> anyhow::Result<String> {
     Ok(text.to_owned())
 }
 
+/// What all packages of one run share.
+struct Order<'a> {
+    root: &'a Path,
+    out: &'a Path,
+    version: &'a str,
+    date: &'a SourceDate,
+    effort: Effort,
+}
+
 /// Makes the packages.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<()> {
     let date = SourceDate::of(root)?;
@@ -155,10 +186,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<()> {
     };
     let out = options.out.clone().unwrap_or_else(|| root.join(OUT));
     fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    let order = Order { root, out: &out, version: &version, date: &date, effort: options.effort };
     for package in &PACKAGES {
-        put_together(root, package, &binaries, &version, &date)
+        put_together(&order, package, &binaries)
             .with_context(|| format!("files of package {}", package.name))?;
-        for file in [deb(root, package, &out, &version, &date)?, rpm(root, package, &out, &version, &date)?] {
+        for file in [deb(&order, package)?, rpm(&order, package)?] {
             let size = fs::metadata(&file).with_context(|| format!("cannot read {}", file.display()))?.len();
             eprintln!("{} ({} KiB)", file.display(), size.div_ceil(1024));
         }
@@ -190,13 +222,8 @@ fn build(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Puts the files of a package below [`FILES`] that are not in the tree as they are.
-fn put_together(
-    root: &Path,
-    package: &Package,
-    binaries: &Path,
-    version: &str,
-    date: &SourceDate,
-) -> anyhow::Result<()> {
+fn put_together(order: &Order<'_>, package: &Package, binaries: &Path) -> anyhow::Result<()> {
+    let Order { root, version, date, .. } = *order;
     let folder = root.join(FILES).join(package.name);
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
@@ -248,6 +275,14 @@ fn put_together(
     )?;
     place("doc/NOTICE", &fs::read(root.join("NOTICE"))?)?;
     place("doc/changelog.gz", &compressed(&fs::read(root.join("CHANGELOG.md"))?)?)?;
+    if let Some(docs) = package.docs {
+        for entry in fs::read_dir(root.join(docs)).with_context(|| format!("cannot list {docs}"))? {
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            if path.extension() == Some(OsStr::new("md")) {
+                place(&format!("doc/{}", name.to_string_lossy()), &fs::read(&path)?)?;
+            }
+        }
+    }
     place("copyright", licences::copyright(package.name).as_bytes())?;
     let changes = format!(
         "{} ({version}-{REVISION}) stable; urgency=medium\n\n  * What changed is in changelog.gz.\n\n -- {}  {}\n",
@@ -266,13 +301,8 @@ fn maintainer(root: &Path, package: &Package) -> anyhow::Result<String> {
     line.map(str::to_owned).with_context(|| format!("{} names no maintainer", path.display()))
 }
 
-fn deb(
-    root: &Path,
-    package: &Package,
-    out: &Path,
-    version: &str,
-    date: &SourceDate,
-) -> anyhow::Result<PathBuf> {
+fn deb(order: &Order<'_>, package: &Package) -> anyhow::Result<PathBuf> {
+    let Order { root, out, version, date, effort } = order;
     let architecture = match env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -282,22 +312,22 @@ fn deb(
     let mut command = Command::new("cargo-deb");
     command.current_dir(root).args(["--quiet", "--no-build", "--no-strip", "--locked", "--offline"]);
     command.args(["--package", package.described_by, "--deb-version", &format!("{version}-{REVISION}")]);
+    command.args((*effort == Effort::Fast).then_some("--fast"));
     command.arg("--output").arg(&file).env("SOURCE_DATE_EPOCH", date.seconds());
     run_to_end(&mut command)?;
     Ok(file)
 }
 
-fn rpm(
-    root: &Path,
-    package: &Package,
-    out: &Path,
-    version: &str,
-    date: &SourceDate,
-) -> anyhow::Result<PathBuf> {
+fn rpm(order: &Order<'_>, package: &Package) -> anyhow::Result<PathBuf> {
+    let Order { root, out, version, date, effort } = order;
     let architecture = env::consts::ARCH;
     let file = out.join(format!("{}-{version}-{REVISION}.{architecture}.rpm", package.name));
     let mut command = Command::new("cargo-generate-rpm");
-    command.current_dir(root).args(["--package", package.folder, "--payload-compress", "zstd"]);
+    let compression = match effort {
+        Effort::Small => "zstd",
+        Effort::Fast => "gzip",
+    };
+    command.current_dir(root).args(["--package", package.folder, "--payload-compress", compression]);
     // The other way asks a program of the machine's RPM, if it has one.
     command.args(["--auto-req", "builtin", "--source-date", &date.seconds()]);
     command.args(["--set-metadata", &format!("version = {version:?}\nrelease = {REVISION:?}")]);
@@ -352,19 +382,22 @@ mod tests {
 
     #[test]
     fn arguments() {
-        let none = Options { binaries: None, out: None, suffix: String::new(), root: None };
+        let none =
+            Options { effort: Effort::Small, binaries: None, out: None, suffix: String::new(), root: None };
         assert_eq!(parse("").unwrap(), none);
-        let options = parse("--binaries /a --out /b --root /c --version-suffix +1").unwrap();
+        let options =
+            parse("--binaries /a --out /b --root /c --version-suffix +1 --compression fast").unwrap();
         assert_eq!(
             options,
             Options {
+                effort: Effort::Fast,
                 binaries: Some("/a".into()),
                 out: Some("/b".into()),
                 suffix: "+1".to_owned(),
                 root: Some("/c".into()),
             }
         );
-        for wrong in ["--out", "--in /a", "/a /b"] {
+        for wrong in ["--out", "--in /a", "/a /b", "--compression best"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
