@@ -42,9 +42,10 @@ pub struct Common {
     /// Admin socket of the proxy: an absolute path, unix:/path or unix:///path
     #[arg(long, global = true, value_name = "SOCKET", default_value = DEFAULT_ADMIN_SOCKET, value_parser = socket)]
     pub admin_socket: PathBuf,
-    /// How long to wait for an answer of the proxy, such as 30s or 1m30s
-    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
-    pub timeout: Duration,
+    /// How long to wait for an answer of the proxy, such as 30s or 1m30s; for `node enable` and `node disable`, until
+    /// the kubelet is healthy again [default: 30s; for these two 2m]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
+    pub timeout: Option<Duration>,
     /// Form of the output
     #[arg(short, long, global = true, value_enum, value_name = "FORM", default_value = "table")]
     pub output: Format,
@@ -110,8 +111,8 @@ pub enum Shell {
 /// What to do with the node.
 #[derive(Debug, Subcommand)]
 pub enum NodeAction {
-    /// Mode, policy, cgroup tree, means in use, counts
-    Status,
+    /// Whether the kubelet goes through the proxy; mode, policy, cgroup tree, means in use, counts
+    Status(Kubelet),
     /// Pods with their QoS class, values and who decided them
     Pods(Which),
     /// What enforcing would change: fields whose wanted value was not sent
@@ -128,15 +129,45 @@ pub enum NodeAction {
         /// The mode to go to
         #[arg(value_parser = mode_parser())]
         mode: Mode,
-    },
-    /// Step aside: put back what the kubelet asked for, and go to mode off
-    Disable {
-        /// Do not ask for confirmation
-        #[arg(short, long)]
+        /// With off: put back what the kubelet asked for, too
+        #[arg(long)]
+        restore: bool,
+        /// Do not ask for confirmation of --restore
+        #[arg(short, long, requires = "restore")]
         yes: bool,
     },
-    /// Let the proxy's rules act (mode enforce)
-    Enable,
+    /// Put the proxy between the kubelet and its runtime; if the kubelet does not get healthy, everything is put back
+    Enable(SwitchOptions),
+    /// Step aside: put back every value, file and unit that `node enable` and the proxy have changed
+    Disable(SwitchOptions),
+}
+
+/// How the kubelet is switched to the proxy, or back.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SwitchOptions {
+    /// Show checks, differences of files and commands, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask for confirmation
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Go on in spite of doubts, and write over files that others have changed since
+    #[arg(long)]
+    pub force: bool,
+    /// Which kubelet.
+    #[command(flatten)]
+    pub kubelet: Kubelet,
+}
+
+/// Which kubelet.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Kubelet {
+    /// The kubelet's unit, if it is not kubelet.service or one of k3s or rke2
+    #[arg(long, value_name = "UNIT", value_parser = unit)]
+    pub kubelet_unit: Option<String>,
+    /// Look for files below this directory; for images and tests
+    #[arg(long, value_name = "DIRECTORY", hide = true)]
+    pub root: Option<PathBuf>,
 }
 
 /// Whose usage.
@@ -291,6 +322,17 @@ fn socket(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+fn unit(text: &str) -> Result<String, String> {
+    let is_name = text.ends_with(".service")
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-_@:\\".contains(c))
+        && !text.starts_with('-');
+    if is_name {
+        Ok(text.to_owned())
+    } else {
+        Err("accepted: the name of a service, such as kubelet.service".to_owned())
+    }
+}
+
 fn timeout(text: &str) -> Result<Duration, String> {
     let duration = parse_go_duration(text).map_err(|error| error.to_string())?;
     if duration < Duration::from_millis(1) || duration > Duration::from_secs(3_600) {
@@ -373,6 +415,8 @@ mod tests {
             "koordctl node diff --exit-code",
             "koordctl node mode shadow --admin-socket unix:/x",
             "koordctl node disable --yes",
+            "koordctl node enable --dry-run --kubelet-unit my-kubelet.service --timeout 5m",
+            "koordctl node mode off --restore --yes",
             "koordctl top node",
             "koordctl top pods web -n default --qos BE --sort memory --containers --limit 5 --once",
             "koordctl top qos --once -o json",
@@ -389,6 +433,9 @@ mod tests {
         use clap::error::ErrorKind;
         for (wrong, kind) in [
             ("koordctl node mode on", ErrorKind::InvalidValue),
+            ("koordctl node mode off --yes", ErrorKind::MissingRequiredArgument),
+            ("koordctl node enable --kubelet-unit kubelet", ErrorKind::ValueValidation),
+            ("koordctl node enable --kubelet-unit=--x.service", ErrorKind::ValueValidation),
             ("koordctl explain", ErrorKind::MissingRequiredArgument),
             ("koordctl explain web -f pod.yaml", ErrorKind::ArgumentConflict),
             ("koordctl explain pod web x", ErrorKind::TooManyValues),

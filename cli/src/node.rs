@@ -4,6 +4,7 @@ pub mod diff;
 pub mod mode;
 pub mod pods;
 pub mod status;
+pub mod switch;
 
 use koord_admin::selection::{self, Selected};
 use koord_admin::{PodEntry, path, query};
@@ -19,15 +20,19 @@ use crate::surroundings::Session;
 /// See [`Failure`].
 pub fn run(action: NodeAction, session: &mut Session<'_, '_>) -> Result<Outcome, Failure> {
     match action {
-        NodeAction::Status => status::run(session),
+        NodeAction::Status(kubelet) => status::run(&kubelet, session),
         NodeAction::Pods(which) => pods::run(&which, session),
         NodeAction::Diff { which, exit_code } => {
             let differences = diff::run(&which, session)?;
             Ok(if exit_code && differences > 0 { Outcome::Differences } else { Outcome::Success })
         }
-        NodeAction::Mode { mode } => mode::change(mode, session),
-        NodeAction::Enable => mode::change(koord_admin::Mode::Enforce, session),
-        NodeAction::Disable { yes } => mode::disable(yes, session),
+        NodeAction::Mode { mode: koord_admin::Mode::Off, restore: true, yes } => mode::restore(yes, session),
+        NodeAction::Mode { mode, restore: true, .. } => {
+            Err(Failure::Usage(format!("--restore goes with mode off, not with {mode}")))
+        }
+        NodeAction::Mode { mode, restore: false, .. } => mode::change(mode, session),
+        NodeAction::Enable(options) => switch::enable(&options, session),
+        NodeAction::Disable(options) => switch::disable(&options, session),
     }
 }
 

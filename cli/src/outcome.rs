@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use koord_node_switch::real::LockError;
+use koord_node_switch::switch::SwitchError;
 use koord_runtime::yaml::YamlError;
 
 use crate::client::ClientError;
@@ -116,6 +118,12 @@ pub enum Failure {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The kubelet was not switched.
+    #[error(transparent)]
+    Switch(Box<SwitchError>),
+    /// Another process switches.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The answer to the question could not be read.
     #[error("no answer could be read")]
     Input(#[source] std::io::Error),
@@ -139,9 +147,17 @@ impl Failure {
             | Failure::Write { .. }
             | Failure::Form { .. }
             | Failure::Probe { .. }
+            | Failure::Switch(_)
+            | Failure::Lock(_)
             | Failure::Input(_)
             | Failure::Output(_) => Outcome::Failed,
         }
+    }
+}
+
+impl From<SwitchError> for Failure {
+    fn from(error: SwitchError) -> Failure {
+        Failure::Switch(Box::new(error))
     }
 }
 

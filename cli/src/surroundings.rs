@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{BufRead, Write};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -10,6 +11,9 @@ use crate::client::Client;
 use crate::outcome::Failure;
 use crate::output;
 use crate::output::style::Style;
+
+/// How long an answer of the proxy is waited for by default.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// What is known about the terminal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,6 +51,8 @@ impl fmt::Debug for Surroundings<'_> {
 pub struct Session<'a, 'b> {
     /// Asks the proxy.
     pub client: Client,
+    /// `--timeout`, if it was given.
+    pub timeout: Option<Duration>,
     /// Form of the output.
     pub format: Format,
     /// How texts are emphasised.
@@ -60,7 +66,8 @@ impl<'a, 'b> Session<'a, 'b> {
     pub fn new(common: &Common, surroundings: &'a mut Surroundings<'b>) -> Session<'a, 'b> {
         let style = if surroundings.terminal.color && !common.no_color { Style::Color } else { Style::Plain };
         Session {
-            client: Client::new(common.admin_socket.clone(), common.timeout),
+            client: Client::new(common.admin_socket.clone(), common.timeout.unwrap_or(ANSWER)),
+            timeout: common.timeout,
             format: common.output,
             style,
             surroundings,

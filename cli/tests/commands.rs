@@ -172,9 +172,9 @@ fn assert_golden(name: &str, text: &str) {
 fn reading_commands_in_all_forms() {
     let enforcing = PlayedProxy::start(Mode::Enforce);
     for (name, arguments) in [
-        ("node-status.txt", "node status"),
-        ("node-status.json", "node status -o json"),
-        ("node-status.yaml", "node status -o yaml"),
+        ("node-status.txt", "node status --root /nonexistent"),
+        ("node-status.json", "node status -o json --root /nonexistent"),
+        ("node-status.yaml", "node status -o yaml --root /nonexistent"),
         ("node-pods.txt", "node pods"),
         ("node-pods-wide.txt", "node pods -o wide"),
         ("node-pods-namespace.txt", "node pods -n shop"),
@@ -193,7 +193,7 @@ fn reading_commands_in_all_forms() {
     }
     let shadowing = PlayedProxy::start(Mode::Shadow);
     for (name, arguments) in [
-        ("shadow-status.txt", "node status"),
+        ("shadow-status.txt", "node status --root /nonexistent"),
         ("shadow-diff.txt", "node diff"),
         ("shadow-diff-wide.txt", "node diff crunch-0 -o wide"),
         ("shadow-diff.json", "node diff batch/crunch-0/main -o json"),
@@ -295,7 +295,7 @@ fn switching() {
     let said = |output: &str| Answer { code: 0, output: output.to_owned(), complaints: String::new() };
     assert_eq!(proxy.run("node mode enforce"), said("mode is enforce now\n"));
     assert_eq!(proxy.run("node mode shadow"), said("mode is shadow now\n"));
-    assert_eq!(proxy.run("node enable"), said("mode is enforce now\n"));
+    assert_eq!(proxy.run("node mode enforce"), said("mode is enforce now\n"));
     assert_eq!(
         proxy.requests(),
         [
@@ -319,7 +319,7 @@ fn switching() {
 fn stepping_aside() {
     let proxy = PlayedProxy::start(Mode::Enforce);
     // Without a terminal nobody can be asked.
-    for arguments in ["node disable", "node disable --yes"] {
+    for arguments in ["node mode off --restore", "node mode off --restore --yes"] {
         let expected = Answer {
             code: 0,
             output:
@@ -334,17 +334,84 @@ fn stepping_aside() {
         Mode::Enforce,
         r#"{"restored":1,"same":0,"failed":[{"pod":"shop/web","container":"app","field":"cpu.shares","error":"no such file"},{"pod":"","container":"","field":"cpu.idle","error":"busy"}],"mode":"off"}"#,
     );
-    let answer = failing.run("node disable");
+    let answer = failing.run("node mode off --restore");
     assert_eq!(answer.code, 1);
     assert_golden("disable-failed.txt", &answer.output);
-    assert_eq!(failing.run("node disable -o json").code, 1);
+    assert_eq!(failing.run("node mode off --restore -o json").code, 1);
+}
+
+const UNIT: &str = "etc/systemd/system/kubelet.service";
+
+/// A node with these files, whose proxy does not run.
+fn node_with(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn switching_the_kubelet_is_shown_before_it_is_done() {
+    let unit = "[Service]\nExecStart=/nonexistent/kubelet --container-runtime-endpoint=unix:///run/containerd/containerd.sock\n";
+    let node = node_with(&[(UNIT, unit)]);
+    let root = node.path().display();
+    let socket = node.path().join("admin.sock");
+    let answer = run(&socket, &format!("node enable --dry-run -o json --root {root}"));
+    let preview: serde_json::Value = serde_json::from_str(&answer.output).unwrap();
+    let differences = preview["differences"].as_array().unwrap();
+    assert_eq!(
+        differences.first().unwrap(),
+        "--- /etc/systemd/system/kubelet.service\n+++ /etc/systemd/system/kubelet.service\n@@ -1,2 +1,2 @@\n [Service]\n\
+         -ExecStart=/nonexistent/kubelet --container-runtime-endpoint=unix:///run/containerd/containerd.sock\n\
+         +ExecStart=/nonexistent/kubelet --container-runtime-endpoint=unix:///run/koord-runtimeproxy/runtimeproxy.sock\n"
+    );
+    // Neither the program nor the units of the proxy are there.
+    assert_eq!(answer.code, 1);
+    let checks = preview["checks"].as_array().unwrap();
+    assert!(
+        checks.iter().any(|check| check["subject"] == "proxy" && check["verdict"] == "failed"),
+        "{checks:?}"
+    );
+    let text = run(&socket, &format!("node enable --dry-run --root {root}")).output;
+    assert!(text.contains("\n$ systemctl restart kubelet.service\n"), "{text}");
+    // Nothing is there to take back, and nothing was written.
+    let back = run(&socket, &format!("node disable --dry-run --root {root}"));
+    assert_eq!((back.code, back.output.as_str()), (0, "nothing to change\n"));
+    assert_eq!(std::fs::read_dir(node.path()).unwrap().count(), 1);
+    assert_eq!(run(&socket, &format!("node enable --root {root}")).code, 2);
+    assert_eq!(run(&socket, "node mode shadow --restore").code, 2);
+}
+
+#[test]
+fn status_says_how_the_kubelet_is_configured() {
+    let unit = "[Service]\nExecStart=/nonexistent/kubelet --config=/etc/k.yaml\n";
+    let files = [(UNIT, unit), ("etc/k.yaml", "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock\n")];
+    let node = node_with(&files);
+    let arguments = format!("node status -o json --root {}", node.path().display());
+    // Without the proxy there is that much, and the command says that something is missing.
+    let alone = run(&node.path().join("admin.sock"), &arguments);
+    assert_eq!(alone.code, 4);
+    let status: serde_json::Value = serde_json::from_str(&alone.output).unwrap();
+    assert_eq!(status["switch"]["state"], "disabled");
+    assert_eq!(status["switch"]["endpoint"], "unix:///var/run/crio/crio.sock");
+    assert_eq!(status["switch"]["setBy"], "/etc/k.yaml");
+    assert!(status.get("mode").is_none());
+    let both = PlayedProxy::start(Mode::Enforce).run(&arguments);
+    let status: serde_json::Value = serde_json::from_str(&both.output).unwrap();
+    assert_eq!(
+        (both.code, &status["mode"], &status["switch"]["state"]),
+        (0, &"enforce".into(), &"disabled".into())
+    );
 }
 
 #[test]
 fn a_proxy_that_does_not_answer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
-    let missing = run(&path, "node status");
+    let missing = run(&path, "node status --root /nonexistent");
     assert_eq!((missing.code, missing.output.as_str()), (4, ""));
     assert_eq!(
         missing.complaints,
@@ -356,7 +423,7 @@ fn a_proxy_that_does_not_answer() {
     );
 
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let hung = run(&path, "node status --timeout 20ms");
+    let hung = run(&path, "node status --timeout 20ms --root /nonexistent");
     assert_eq!(hung.code, 4);
     assert!(
         hung.complaints.contains("no answer to GET /qos/status from")
@@ -365,7 +432,7 @@ fn a_proxy_that_does_not_answer() {
         hung.complaints
     );
     drop(listener);
-    let dead = run(&path, "node status");
+    let dead = run(&path, "node status --root /nonexistent");
     assert_eq!(dead.code, 4);
     assert!(dead.complaints.contains("nobody listens at the admin socket"), "{}", dead.complaints);
 
@@ -392,7 +459,7 @@ fn a_connection_that_breaks() {
         stream.read_exact(&mut request).unwrap();
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{").unwrap();
     });
-    let broken = run(&path, "node status");
+    let broken = run(&path, "node status --root /nonexistent");
     peer.join().unwrap();
     assert_eq!(broken.code, 4);
     assert!(broken.complaints.contains(" broke during GET /qos/status: "), "{}", broken.complaints);
@@ -404,7 +471,7 @@ fn another_program_at_the_socket() {
         Routes::new().get(koord_admin::path::PODS, || json(StatusCode::OK, &serde_json::json!({"pods": []}))),
         Arc::default(),
     );
-    let unknown = other.run("node status");
+    let unknown = other.run("node status --root /nonexistent");
     assert_eq!(unknown.code, 1);
     assert!(unknown.complaints.contains("does not know GET /qos/status"), "{}", unknown.complaints);
     let strange = other.run("node pods");

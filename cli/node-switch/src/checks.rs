@@ -171,7 +171,9 @@ impl Situation {
             let text = format!("{unit} is {}, after a switch that was interrupted", self.kubelet.active);
             checks.push(Check::new(SUBJECT, Verdict::Note, text));
         } else {
-            let text = format!("{unit} is {}; it must run before the switch", self.kubelet.active);
+            let state =
+                if self.kubelet.active.is_empty() { "in an unknown state" } else { &self.kubelet.active };
+            let text = format!("{unit} is {state}; it must run before the switch");
             checks.push(Check::new(SUBJECT, Verdict::Failed, text));
         }
         for mistake in &self.found.mistakes {

@@ -1,4 +1,4 @@
-//! `koordctl node mode`, `enable` and `disable`.
+//! `koordctl node mode`.
 
 use koord_admin::{Mode, ModeChange, NodeStatus, RestoreReport, path};
 
@@ -28,8 +28,8 @@ pub fn change(mode: Mode, session: &mut Session<'_, '_>) -> Result<Outcome, Fail
 ///
 /// # Errors
 /// The proxy does not answer or refuses, or the output cannot be written.
-pub fn disable(confirmed: bool, session: &mut Session<'_, '_>) -> Result<Outcome, Failure> {
-    if !confirmed && session.surroundings.terminal.can_ask && !confirm(session)? {
+pub fn restore(confirmed: bool, session: &mut Session<'_, '_>) -> Result<Outcome, Failure> {
+    if !confirmed && !confirm(QUESTION, session)? {
         session.note("nothing was changed")?;
         return Ok(Outcome::Failed);
     }
@@ -38,10 +38,18 @@ pub fn disable(confirmed: bool, session: &mut Session<'_, '_>) -> Result<Outcome
     Ok(if report.failed.is_empty() { Outcome::Success } else { Outcome::Failed })
 }
 
-fn confirm(session: &mut Session<'_, '_>) -> Result<bool, Failure> {
-    let question = "All values that the proxy's rules and hooks have set on this node go back to what the kubelet asked \
-                    for, and the rules are switched off.\nGo on? [y/N] ";
+const QUESTION: &str = "All values that the proxy's rules and hooks have set on this node go back to what the kubelet asked \
+                        for, and the rules are switched off.\nGo on? [y/N] ";
+
+/// Asks, if somebody is there who can answer; else the answer is yes.
+///
+/// # Errors
+/// The question cannot be written, or the answer not be read.
+pub fn confirm(question: &str, session: &mut Session<'_, '_>) -> Result<bool, Failure> {
     let surroundings = &mut *session.surroundings;
+    if !surroundings.terminal.can_ask {
+        return Ok(true);
+    }
     write!(surroundings.complaints, "{question}").map_err(Failure::Output)?;
     surroundings.complaints.flush().map_err(Failure::Output)?;
     let mut answer = String::new();
@@ -79,7 +87,7 @@ mod tests {
     use crate::arguments::{Common, Format};
     use crate::surroundings::{Surroundings, Terminal};
 
-    fn disable_with(answer: &str) -> (Result<Outcome, Failure>, String) {
+    fn restore_with(answer: &str) -> (Result<Outcome, Failure>, String) {
         let (mut output, mut complaints) = (Vec::new(), Vec::new());
         let mut surroundings = Surroundings {
             terminal: Terminal { can_ask: true, ..Terminal::default() },
@@ -89,24 +97,24 @@ mod tests {
         };
         let common = Common {
             admin_socket: "/nonexistent/admin.sock".into(),
-            timeout: Duration::from_secs(1),
+            timeout: Some(Duration::from_secs(1)),
             output: Format::Table,
             no_color: true,
         };
-        let result = disable(false, &mut Session::new(&common, &mut surroundings));
+        let result = restore(false, &mut Session::new(&common, &mut surroundings));
         (result, String::from_utf8(complaints).unwrap())
     }
 
     #[test]
     fn only_yes_is_yes() {
         for no in ["", "\n", "n\n", "no\n", "yess\n", "ja\n"] {
-            let (result, complaints) = disable_with(no);
+            let (result, complaints) = restore_with(no);
             assert_eq!(result.unwrap(), Outcome::Failed, "{no:?}");
             assert!(complaints.ends_with("Go on? [y/N] nothing was changed\n"), "{complaints}");
         }
         for yes in ["y\n", "yes\n", "Y\n", " YES \n"] {
             // The proxy is asked, and is not there.
-            let (result, _) = disable_with(yes);
+            let (result, _) = restore_with(yes);
             assert_eq!(result.unwrap_err().outcome(), Outcome::Unreachable, "{yes:?}");
         }
     }
