@@ -164,7 +164,7 @@ impl System for RealSystem {
             Ok(metadata) if metadata.is_symlink() => fs::canonicalize(&wanted)?,
             _ => wanted,
         };
-        let directory = target.parent().unwrap_or(Path::new("/"));
+        let directory = target.parent().unwrap_or_else(|| Path::new("/"));
         fs::create_dir_all(directory)?;
         let new = temporary(&target);
         if new.exists() {
@@ -216,7 +216,7 @@ impl System for RealSystem {
 
     fn room(&self, path: &Path) -> io::Result<Room> {
         let path = self.at(path);
-        let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+        let existing = path.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("/"));
         let found = statvfs(existing)?;
         Ok(Room {
             free_bytes: found.f_bavail.saturating_mul(found.f_frsize),

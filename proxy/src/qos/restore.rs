@@ -6,6 +6,7 @@ use std::time::Duration;
 use koord_admin::{Mode, RestoreFailure, RestoreReport};
 use koord_cgroup::executor::{Outcome, Write};
 use koord_cgroup::path::CgroupPath;
+use koord_hook::v1alpha1::LinuxContainerResources;
 use koord_rules::Level as RuleLevel;
 
 use super::acts::{self, Acted};
@@ -32,7 +33,7 @@ impl Qos {
                 continue;
             }
             let asked = level.asked.clone().unwrap_or_default();
-            match runtime.update_container_resources(&id, &asked, UPDATE_LIMIT).await {
+            match runtime.update_container_resources(&id, &told_to_put_back(&level), UPDATE_LIMIT).await {
                 Ok(()) => {
                     let mut record = (*known.container).clone();
                     record.resources = Some(asked);
@@ -158,5 +159,54 @@ impl Qos {
             entry.sent.clone_from(&entry.asked);
             entry.asked.is_some()
         });
+    }
+}
+
+/// What the runtime is told of a container: what the kubelet asked, and "no limit" where it asked nothing and has one now.
+///
+/// A field that is not set keeps its value: files would be put back, and systemd, which remembers what the runtime told
+/// it, would write the limit again when it reads its units again.
+fn told_to_put_back(level: &Level) -> LinuxContainerResources {
+    let mut told = level.asked.clone().unwrap_or_default();
+    let unasked =
+        level.entries.iter().filter(|entry| entry.changes() && !entry.by_file && entry.asked.is_none());
+    for entry in unasked {
+        match &*entry.field {
+            "cpu.cfs_quota_us" if told.cpu_quota == 0 => told.cpu_quota = -1,
+            "memory.limit_in_bytes" if told.memory_limit_in_bytes == 0 => told.memory_limit_in_bytes = -1,
+            _ => {}
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_nobody_asked_are_taken_away_at_the_runtime_too() {
+        let mut level = Level { asked: Some(LinuxContainerResources::default()), ..Level::default() };
+        for (field, asked) in
+            [("cpu.cfs_quota_us", None), ("memory.limit_in_bytes", None), ("cpu.shares", Some("2"))]
+        {
+            let entry = level.entry_mut(field);
+            entry.owner = "BatchResource".into();
+            entry.asked = asked.map(Into::into);
+            entry.sent = Some("50000".into());
+        }
+        let told = told_to_put_back(&level);
+        assert_eq!((told.cpu_quota, told.memory_limit_in_bytes, told.cpu_shares), (-1, -1, 0));
+
+        // What the kubelet asked is told as it is; what a file carries and what nobody changed is not the runtime's.
+        level.entry_mut("cpu.cfs_quota_us").by_file = true;
+        level.entry_mut("memory.limit_in_bytes").owner = KUBELET.into();
+        let told = told_to_put_back(&level);
+        assert_eq!((told.cpu_quota, told.memory_limit_in_bytes), (0, 0));
+        level.entry_mut("cpu.cfs_quota_us").by_file = false;
+        level.entry_mut("cpu.cfs_quota_us").asked = Some("20000".into());
+        level.asked =
+            Some(LinuxContainerResources { cpu_quota: 20000, ..LinuxContainerResources::default() });
+        assert_eq!(told_to_put_back(&level).cpu_quota, 20000);
     }
 }

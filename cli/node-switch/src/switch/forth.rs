@@ -254,7 +254,7 @@ impl Switch<'_> {
             if is_before {
                 (self.say)(&format!("writing {}", path.display()));
                 self.write(path, after)?;
-            } else if !now.as_ref().is_some_and(|file| file.text == after.text) {
+            } else if now.as_ref().is_none_or(|file| file.text != after.text) {
                 if self.options.is_forced {
                     self.write(path, after)?;
                 } else if !now.as_ref().is_some_and(|file| names_proxy(&file.text, journal)) {
