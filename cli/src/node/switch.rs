@@ -40,7 +40,7 @@ pub fn disable(options: &SwitchOptions, session: &mut Session<'_, '_>) -> Result
 
 /// The node as the options say.
 pub(super) fn system(kubelet: &Kubelet, session: &Session<'_, '_>) -> RealSystem {
-    RealSystem::new(kubelet.root.as_deref().unwrap_or(Path::new("/")), session.client.socket())
+    RealSystem::new(kubelet.root.as_deref().unwrap_or_else(|| Path::new("/")), session.client.socket())
 }
 
 fn switch(
@@ -117,11 +117,7 @@ fn text(preview: &Preview, session: &Session<'_, '_>) -> String {
                 Verdict::Doubtful => (Tone::Warning, "doubt"),
                 Verdict::Failed => (Tone::Bad, "failed"),
             };
-            table.row(vec![
-                (*subject).into(),
-                Cell::toned(tone, word.to_owned()),
-                text.replace('\n', "; ").into(),
-            ]);
+            table.row(vec![(*subject).into(), Cell::toned(tone, word), text.replace('\n', "; ").into()]);
         }
         text.push_str(&table.text(session.style, session.width()));
         text.push('\n');
