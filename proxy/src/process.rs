@@ -17,7 +17,7 @@ use koord_runtime::signals::{ProcessSignal, Signals};
 use koord_runtime::supervisor::{Policy, Supervisor, TaskHandle};
 use koord_runtime::telemetry::LogControl;
 use koord_runtime::unix_socket::SocketFile;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::handover::{
     self, HandoverError, Limits, Predecessor, Program, Succession, SuccessionError, Successor,
@@ -152,6 +152,8 @@ pub struct Process {
     pub orders: mpsc::Receiver<Order>,
     /// The log's verbosity.
     pub log: Option<LogControl>,
+    /// What the service's status says while nothing else is to be said.
+    pub status: watch::Receiver<String>,
     /// How long a shutdown waits for calls in flight.
     pub shutdown_grace: Duration,
     /// How long calls may live on after a hand-over.
@@ -198,6 +200,8 @@ impl Process {
                 ended = predecessor_ended(&mut self.predecessor) => match ended {
                     Ok(()) => {
                         tracing::info!("the old process has ended");
+                        // The old one said that it drains.
+                        self.notifier.tell(&[Notification::Status(self.status.borrow().clone())]);
                         self.state.predecessor_ended();
                         continue;
                     }

@@ -10,6 +10,8 @@ mod dial;
 mod interceptor;
 mod mailbox;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -166,6 +168,7 @@ impl<I: Interceptor> Relay<I> {
             }
             mailbox.ask();
         }
+        silent.sort_unstable();
         silent
     }
 

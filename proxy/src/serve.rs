@@ -275,9 +275,7 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
             _ => Vec::new(),
         });
     }
-    if let Some(qos) = &qos {
-        status_line::follow(&supervisor, &notifier, &life, qos);
-    }
+    let status = status_line::follow(&supervisor, &notifier, &life, qos.as_ref());
     match &mut succession {
         Some(succession) => succession.serving().await,
         None => {
@@ -315,6 +313,7 @@ pub async fn serve(start: Start) -> anyhow::Result<Exit> {
         state: Arc::new(Saved { checkpointer, directory, failover }),
         orders,
         log: Some(log),
+        status,
         shutdown_grace: config.shutdown_grace,
         handover_drain: config.handover_drain,
         limits: handover::Limits::default(),

@@ -7,6 +7,7 @@ use koord_admin::{PolicyState, PolicyStatus};
 use koord_runtime::life::{Life, Phase};
 use koord_runtime::notify::{Notification, Notifier};
 use koord_runtime::supervisor::{Backoff, Policy, Supervisor};
+use tokio::sync::watch;
 
 use crate::qos::Qos;
 
@@ -30,13 +31,21 @@ fn text(policy: &PolicyStatus) -> String {
     format!("{SERVING}; node policy refused, {in_force}: {first}{more}")
 }
 
-/// Tells the service manager when the policy's file is refused, and when it is well again.
-pub fn follow(supervisor: &Supervisor, notifier: &Arc<Notifier>, life: &Life, qos: &Arc<Qos>) {
-    let (notifier, life, qos) = (Arc::clone(notifier), life.clone(), Arc::clone(qos));
+/// Tells the service manager when the policy's file is refused, and when it is well again. The line as it was told last
+/// can be seen in what is returned.
+pub fn follow(
+    supervisor: &Supervisor,
+    notifier: &Arc<Notifier>,
+    life: &Life,
+    qos: Option<&Arc<Qos>>,
+) -> watch::Receiver<String> {
+    let (line, seen) = watch::channel(SERVING.to_owned());
+    let Some(qos) = qos else { return seen };
+    let (notifier, life, qos, line) = (Arc::clone(notifier), life.clone(), Arc::clone(qos), Arc::new(line));
     let _detached = supervisor.spawn("status line", Policy::Restart(Backoff::default()), move |token| {
-        let (notifier, life, qos) = (Arc::clone(&notifier), life.clone(), Arc::clone(&qos));
+        let (notifier, life, qos, line) =
+            (Arc::clone(&notifier), life.clone(), Arc::clone(&qos), Arc::clone(&line));
         async move {
-            let mut told = SERVING.to_owned();
             let mut looks = tokio::time::interval(LOOK_EVERY);
             looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
             loop {
@@ -44,14 +53,15 @@ pub fn follow(supervisor: &Supervisor, notifier: &Arc<Notifier>, life: &Life, qo
                     () = token.cancelled() => return Ok(()),
                     _ = looks.tick() => {}
                 }
-                let line = text(&qos.policy_status());
-                if life.phase() == Phase::Serving && line != told {
-                    notifier.tell(&[Notification::Status(line.clone())]);
-                    told = line;
+                let now = text(&qos.policy_status());
+                if life.phase() == Phase::Serving && *line.borrow() != now {
+                    notifier.tell(&[Notification::Status(now.clone())]);
+                    line.send_replace(now);
                 }
             }
         }
     });
+    seen
 }
 
 #[cfg(test)]

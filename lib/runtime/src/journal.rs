@@ -69,6 +69,8 @@ impl Visit for Fields {
 pub(crate) struct Journal {
     socket: UnixDatagram,
     path: PathBuf,
+    /// The program, which the journal would otherwise cut after 15 letters.
+    identifier: String,
     lost: AtomicU64,
 }
 
@@ -83,7 +85,9 @@ impl Journal {
         // Not connected: the journal may be started anew, with a new socket at the path. One empty datagram, which
         // it ignores, tells whether it is there.
         socket.send_to(&[], path)?;
-        Ok(Journal { socket, path: path.to_owned(), lost: AtomicU64::new(0) })
+        let program = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+        let identifier = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Journal { socket, path: path.to_owned(), identifier, lost: AtomicU64::new(0) })
     }
 
     fn send(&self, entry: &Entry<'_>) {
@@ -129,6 +133,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Journal {
         let metadata = event.metadata();
         self.send(&Entry {
             level: metadata.level(),
+            identifier: &self.identifier,
             target: metadata.target(),
             file: metadata.file(),
             line: metadata.line(),
@@ -140,6 +145,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Journal {
 /// One line.
 struct Entry<'a> {
     level: &'a Level,
+    identifier: &'a str,
     target: &'a str,
     file: Option<&'a str>,
     line: Option<u32>,
@@ -166,6 +172,9 @@ impl Entry<'_> {
         let mut entry = Vec::with_capacity(512);
         put(&mut entry, "MESSAGE", &self.message());
         put(&mut entry, "PRIORITY", &priority(self.level).to_string());
+        if !self.identifier.is_empty() {
+            put(&mut entry, "SYSLOG_IDENTIFIER", self.identifier);
+        }
         put(&mut entry, "TARGET", self.target);
         if let Some(file) = self.file {
             put(&mut entry, "CODE_FILE", file);

@@ -116,6 +116,7 @@ impl Bed {
             handover_drain: Duration::from_secs(600),
             limits: Limits { prepare: Duration::from_secs(20), serve: Duration::from_secs(20) },
             predecessor: None,
+            status: tokio::sync::watch::channel("as told".to_owned()).1,
         };
         (Bed { folder, manager, fake, life, orders, supervisor }, process)
     }
@@ -324,6 +325,8 @@ async fn a_successor_follows_its_predecessor() {
         bed.order(Order::Drain).await;
     });
     assert_eq!(exit, Exit::Success);
+    let heard = bed.heard();
+    assert_eq!(heard.first().map(String::as_str), Some("STATUS=as told\n"), "it drains no longer: {heard:?}");
 
     // One that was given up leaves everything to its predecessor.
     let (bed, mut process) = Bed::new(0);

@@ -227,3 +227,52 @@ impl<I: Interceptor> Drop for Registered<I> {
         self.relay.shared.open.send_modify(|open| *open -= 1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::PeerCheck;
+    use crate::metrics::Metrics;
+    use crate::relay::{PassThrough, RelayOptions};
+    use prometheus_client::registry::Registry;
+    use std::time::Instant;
+
+    #[test]
+    fn one_that_hangs_is_silent_until_it_goes_on() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let folder = tempfile::tempdir().expect("a folder");
+        let listener = UnixListener::bind(folder.path().join("proxy")).expect("bound");
+        listener.set_nonblocking(true).expect("allowed");
+        let backend = folder.path().join("backend");
+        let options = RelayOptions {
+            backend: backend.clone(),
+            image_backend: None,
+            backend_wait: Duration::ZERO,
+            max_message_bytes: 4096,
+            filter: None,
+        };
+        let supervisor = Supervisor::new(runtime.handle().clone());
+        let metrics = Metrics::register(&mut Registry::default());
+        let relay = Relay::new(options, Arc::new(PassThrough), metrics, supervisor.clone());
+        let peers = PeerRule::new(PeerCheck::Off, backend);
+        let acceptor = Acceptor::start(&relay, &listener, peers, &supervisor).expect("started");
+        let answered = |within: Duration| {
+            acceptor.ask();
+            let start = Instant::now();
+            while acceptor.is_silent() && start.elapsed() < within {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            !acceptor.is_silent()
+        };
+        let ample = Duration::from_secs(60);
+        assert!(answered(ample));
+        // Whatever it waits for: here the lock that it takes around each accept.
+        let state = acceptor.gate.state.lock().expect("not poisoned");
+        // It may have taken the first question with it on the way to the lock, but not the second.
+        let _first = answered(Duration::from_millis(100));
+        assert!(!answered(Duration::from_millis(100)));
+        drop(state);
+        assert!(answered(ample));
+    }
+}
