@@ -88,10 +88,15 @@ impl Environment {
             listeners,
             unusable_descriptors,
             handover: std::env::var(HANDOVER_VARIABLE).ok().and_then(|value| HandoverRole::parse(&value)),
-            program: std::env::current_exe().ok(),
+            program: program(),
             journal: is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref(), standard_error()),
         }
     }
+}
+
+/// The file of this program.
+pub(crate) fn program() -> Option<PathBuf> {
+    std::env::current_exe().ok()
 }
 
 /// The rule of `systemd.exec(5)`: the variable names device and inode of the stream to the journal. A program that was

@@ -23,6 +23,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::environment::program;
+
 /// Where the journal listens.
 pub(crate) const SOCKET: &str = "/run/systemd/journal/socket";
 
@@ -85,7 +87,7 @@ impl Journal {
         // Not connected: the journal may be started anew, with a new socket at the path. One empty datagram, which
         // it ignores, tells whether it is there.
         socket.send_to(&[], path)?;
-        let program = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+        let program = program().unwrap_or_default();
         let identifier = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Journal { socket, path: path.to_owned(), identifier, lost: AtomicU64::new(0) })
     }

@@ -116,7 +116,7 @@ impl Bed {
             handover_drain: Duration::from_secs(600),
             limits: Limits { prepare: Duration::from_secs(20), serve: Duration::from_secs(20) },
             predecessor: None,
-            status: tokio::sync::watch::channel("as told".to_owned()).1,
+            status: watch::channel("as told".to_owned()).1,
         };
         (Bed { folder, manager, fake, life, orders, supervisor }, process)
     }
