@@ -13,7 +13,7 @@ use koord_usage::object::{Object, TierSeries};
 use koord_usage::time::Tick;
 use koord_usage_api::v1;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -363,19 +363,9 @@ fn gauge<'a>(
     unit: Option<Unit>,
     values: impl IntoIterator<Item = (Labels<'a>, f64)>,
 ) -> Result<(), Error> {
-    let mut values = values.into_iter().peekable();
-    if values.peek().is_none() {
-        return Ok(());
-    }
-    let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
-    for (labels, value) in values {
-        let metric_of = ConstGauge::new(value);
-        if labels.is_empty() {
-            return metric_of.encode(metric);
-        }
-        metric_of.encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
+    family(encoder, (name, help, unit, MetricType::Gauge), values, |value, at| {
+        ConstGauge::new(value).encode(at)
+    })
 }
 
 /// A counter with its values; nothing without any.
@@ -386,17 +376,27 @@ fn counter<'a>(
     unit: Option<Unit>,
     values: impl IntoIterator<Item = (Labels<'a>, f64)>,
 ) -> Result<(), Error> {
+    family(encoder, (name, help, unit, MetricType::Counter), values, |value, at| {
+        ConstCounter::new(value).encode(at)
+    })
+}
+
+fn family<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, unit, kind): (&str, &str, Option<Unit>, MetricType),
+    values: impl IntoIterator<Item = (Labels<'a>, f64)>,
+    encode: impl Fn(f64, MetricEncoder<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut values = values.into_iter().peekable();
     if values.peek().is_none() {
         return Ok(());
     }
-    let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+    let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
     for (labels, value) in values {
-        let metric_of = ConstCounter::new(value);
         if labels.is_empty() {
-            return metric_of.encode(metric);
+            return encode(value, metric);
         }
-        metric_of.encode(metric.encode_family(&labels)?)?;
+        encode(value, metric.encode_family(&labels)?)?;
     }
     Ok(())
 }
