@@ -8,7 +8,7 @@ use koord_kube::client::{ConfigError, Source};
 use koord_runtime::environment::Environment;
 use koord_runtime::error_chain::Chain;
 use koord_runtime::exit::Exit;
-use koord_runtime::telemetry;
+use koord_runtime::telemetry::{self, LogOutput};
 use koordlet::dump::dump;
 use koordlet::flags::{self, AgentMode, Command, Config, Surroundings};
 use koordlet::serve::{Start, serve};
@@ -61,7 +61,8 @@ fn main() -> ExitCode {
 }
 
 fn run(config: Config, environment: Environment, server: Source) -> anyhow::Result<Exit> {
-    let log = telemetry::set_up(config.process.log_format, config.process.verbosity)?;
+    let log =
+        telemetry::set_up(LogOutput::of(&environment), config.process.log_format, config.process.verbosity)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(4)

@@ -54,8 +54,7 @@ fn run(config: Config, environment: Environment, arguments: Vec<std::ffi::OsStri
         handover::launch(&Program { file, arguments })?;
         return Ok(Exit::Success);
     }
-    let output = if environment.journal { LogOutput::Journal } else { LogOutput::StandardError };
-    let log = telemetry::set_up_to(output, config.log_format.into(), config.verbosity)?;
+    let log = telemetry::set_up(LogOutput::of(&environment), config.log_format.into(), config.verbosity)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(8)

@@ -14,7 +14,7 @@ use koord_hooks::plugins::{self, Checked};
 use koord_runtime::environment_file;
 use koord_runtime::error_chain::Chain;
 
-use crate::flags::{Config, Flags, Mistake, Unchecked};
+use crate::flags::{Config, Flags, Mistake, Unchecked, unexpected};
 use crate::qos::read_policy;
 use crate::registration::{DirectoryError, FoundFile, read_directory};
 use crate::trust::Trust;
@@ -186,7 +186,7 @@ fn variables(found: &mut Configured, path: &Path) -> Flags {
     let value = variables.iter().rfind(|variable| variable.name == FLAGS_VARIABLE);
     let words = value.map(|variable| environment_file::words(&variable.value)).unwrap_or_default();
     let (flags, wrong) = Flags::parse(words.into_iter().map(Into::into));
-    let command = flags.word().map(|word| Mistake::UnexpectedArgument { word: word.as_str().to_owned() });
+    let command = flags.word().map(|word| unexpected(word.as_str().to_owned()));
     found
         .mistakes
         .extend(wrong.iter().chain(&command).map(|mistake| format!("{file}: {FLAGS_VARIABLE}: {mistake}")));

@@ -366,13 +366,13 @@ impl Reader<'_> {
             Kind::Choice(words) => (!words.contains(&text)).then(|| "no such choice".to_owned()),
         };
         if let Some(problem) = problem {
-            self.mistakes.push(flag.refusal(text, problem));
+            self.mistakes.push(Mistake::bad_value(flag, text, problem));
         }
     }
 
     fn refuse(&mut self, name: &str, problem: impl Into<String>) {
         if let Some(flag) = table::find(name) {
-            self.mistakes.push(flag.refusal(self.flags.text(flag), problem));
+            self.mistakes.push(Mistake::bad_value(flag, self.flags.text(flag), problem));
         }
     }
 
@@ -419,7 +419,7 @@ impl Config {
         let proxy = read.proxy();
         let ignored = FLAGS
             .iter()
-            .filter(|flag| flag.group == Group::Ignored && flags.values.contains_key(flag.name))
+            .filter(|flag| flag.group == Group::Ignored && flags.line.values.contains_key(flag.name))
             .map(|flag| (flag.name, flag.meaning))
             .collect();
         let address = |name: &str| parse::listen_address(read.text(name));

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use koord_runtime::command_line::Flag as _;
+
 use super::AgentMode;
 use super::table::{FLAGS, Group, Kind};
 

@@ -6,15 +6,6 @@ use std::time::Duration;
 use koord_extension::quantity::Quantity;
 use koord_runtime::duration::{ParseDurationError, parse_go_duration};
 
-/// Go's `strconv.ParseBool`; a switch without a value is on.
-pub(super) fn switch(value: Option<&str>) -> Option<bool> {
-    match value {
-        None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Some(true),
-        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Some(false),
-        Some(_) => None,
-    }
-}
-
 /// A duration; one of zero or less is none.
 pub(super) fn positive_duration(text: &str) -> Result<Option<Duration>, String> {
     match parse_go_duration(text) {

@@ -1,6 +1,8 @@
 //! The flags: name, default, what they accept and mean.
 
-use super::{AgentMode, Mistake};
+use koord_runtime::command_line;
+
+use super::AgentMode;
 
 /// What a flag takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,9 +105,18 @@ impl Flag {
             _ => self.default,
         }
     }
+}
 
-    /// What it accepts, in words.
-    pub(super) fn accepted(&self) -> String {
+impl command_line::Flag for Flag {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn is_switch(&self) -> bool {
+        self.kind == Kind::Switch
+    }
+
+    fn accepted(&self) -> String {
         match self.kind {
             Kind::Switch => "true, or false".to_owned(),
             Kind::Text(_) => match self.name {
@@ -127,16 +138,6 @@ impl Flag {
             Kind::Bytes => "a number of bytes such as 104857600, 100Mi or 100MiB".to_owned(),
             Kind::Address => "IP:PORT, :PORT for all addresses, or nothing for none".to_owned(),
             Kind::Choice(words) => words.join(", "),
-        }
-    }
-
-    /// The mistake of a value it does not accept.
-    pub(super) fn refusal(&self, value: &str, problem: impl Into<String>) -> Mistake {
-        Mistake::BadValue {
-            flag: self.name,
-            value: value.to_owned(),
-            problem: problem.into(),
-            accepted: self.accepted(),
         }
     }
 }
@@ -320,9 +321,4 @@ flags! {
 /// The flag of a name.
 pub(super) fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
-}
-
-/// The flag whose name is nearest to `name`, if it is near enough to be meant.
-pub(super) fn nearest(name: &str) -> Option<&'static str> {
-    koord_extension::keys::nearest(name, FLAGS.iter().map(|flag| flag.name))
 }

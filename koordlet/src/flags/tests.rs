@@ -125,7 +125,7 @@ fn every_mistake_is_told_at_once() {
 fn a_node_without_a_name_is_refused() {
     let nameless = Surroundings::default();
     for line in ["", "validate"] {
-        assert_eq!(command(arguments(line), &nameless), Err(Mistakes(vec![Mistake::NoNodeName])), "{line}");
+        assert_eq!(command(arguments(line), &nameless), Err(Mistakes(vec![NO_NODE_NAME])), "{line}");
     }
     let Err(Mistakes(both)) = command(arguments("--v=x"), &nameless) else { panic!("accepted") };
     assert_eq!(both.len(), 2);

@@ -14,6 +14,7 @@
 //! - no unsafe code: file descriptors cross process borders through owned types only.
 
 pub mod admin;
+pub mod command_line;
 pub mod descriptors;
 pub mod environment;
 pub mod environment_file;

@@ -21,6 +21,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
+use crate::environment::Environment;
 use crate::journal::{self, Journal};
 
 /// Target of lines that are printed once per hooked call, from verbosity 2 on.
@@ -54,6 +55,13 @@ pub enum LogOutput {
     /// systemd's journal, with priority and fields. JSON lines, which somebody asked for, go to standard error all the same;
     /// so does everything if the journal does not listen.
     Journal,
+}
+
+impl LogOutput {
+    /// The journal, for a process whose standard error goes there.
+    pub fn of(environment: &Environment) -> Self {
+        if environment.journal { Self::Journal } else { Self::StandardError }
+    }
 }
 
 /// The log was set up already.
@@ -119,19 +127,11 @@ fn filter(verbosity: u8) -> Targets {
     Targets::new().with_default(libraries).with_target(OWN_TARGETS, own).with_target(CALL_TARGET, calls)
 }
 
-/// Sets up log output on standard error for the whole process, and reports panics through it.
+/// Sets up log output for the whole process, and reports panics through it.
 ///
 /// # Errors
 /// Something set it up before.
-pub fn set_up(format: LogFormat, verbosity: u8) -> Result<LogControl, AlreadySetUp> {
-    set_up_to(LogOutput::StandardError, format, verbosity)
-}
-
-/// As [`set_up`], with the output by choice.
-///
-/// # Errors
-/// Something set it up before.
-pub fn set_up_to(output: LogOutput, format: LogFormat, verbosity: u8) -> Result<LogControl, AlreadySetUp> {
+pub fn set_up(output: LogOutput, format: LogFormat, verbosity: u8) -> Result<LogControl, AlreadySetUp> {
     let (filter, handle) = reload::Layer::new(filter(verbosity));
     let journal = match (output, format) {
         (LogOutput::Journal, LogFormat::Text) => Journal::open(Path::new(journal::SOCKET)).ok(),

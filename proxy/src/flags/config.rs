@@ -185,12 +185,7 @@ impl Checker<'_> {
         match read(value) {
             Ok(read) => Some(read),
             Err(problem) => {
-                self.mistakes.push(Mistake::BadValue {
-                    flag: flag.name,
-                    value: value.to_owned(),
-                    problem: problem.to_string(),
-                    accepted: flag.accepted,
-                });
+                self.mistakes.push(Mistake::bad_value(flag, value, problem.to_string()));
                 None
             }
         }

@@ -1,5 +1,7 @@
 //! The flags: name, default, what they accept and mean.
 
+use koord_runtime::command_line;
+
 /// Whether a flag takes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -54,6 +56,20 @@ pub(super) struct Flag {
     pub(super) default: &'static str,
     pub(super) accepted: &'static str,
     pub(super) meaning: &'static str,
+}
+
+impl command_line::Flag for Flag {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn is_switch(&self) -> bool {
+        self.kind == Kind::Switch
+    }
+
+    fn accepted(&self) -> String {
+        self.accepted.to_owned()
+    }
 }
 
 const SOCKET: &str = "an absolute socket path, unix:/path or unix:///path";
@@ -388,7 +404,7 @@ pub(super) const LOG_FORMAT: Flag = Flag {
     accepted: "text, or json",
     meaning: "form of log lines",
 };
-const VERSION: Flag = Flag {
+pub(super) const VERSION: Flag = Flag {
     name: "version",
     group: Group::Operation,
     kind: Kind::Switch,
@@ -396,7 +412,7 @@ const VERSION: Flag = Flag {
     accepted: "true, or false",
     meaning: "print the version and end",
 };
-const HELP: Flag = Flag {
+pub(super) const HELP: Flag = Flag {
     name: "help",
     group: Group::Operation,
     kind: Kind::Switch,
@@ -451,29 +467,3 @@ pub(super) const FLAGS: [&Flag; 43] = [
     &VERSION,
     &HELP,
 ];
-
-/// The flag whose name is nearest to `name`, if it is near enough to be meant.
-pub(super) fn nearest(name: &str) -> Option<&'static str> {
-    let limit = (name.len() / 3).clamp(1, 4);
-    FLAGS
-        .iter()
-        .map(|flag| (edit_distance(name.as_bytes(), flag.name.as_bytes()), flag.name))
-        .min()
-        .filter(|(distance, _)| *distance <= limit)
-        .map(|(_, name)| name)
-}
-
-/// How many letters must be inserted, removed or replaced to turn one name into the other.
-fn edit_distance(left: &[u8], right: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, letter) in left.iter().enumerate() {
-        let mut diagonal = line;
-        row[0] = line + 1;
-        for column in 0..right.len() {
-            let replaced = diagonal + usize::from(*letter != right[column]);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
-        }
-    }
-    row[right.len()]
-}

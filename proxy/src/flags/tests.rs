@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::table::Kind;
 use super::*;
 
 fn run(arguments: &[&str]) -> Result<Command, Mistakes> {
@@ -226,8 +227,8 @@ fn all_mistakes_are_reported_at_once() {
     let found = mistakes(&["--v=99", "--hook-timeuot=1s", "stray", "--hook-timeout", "x", "--socket-mode"]);
     assert_eq!(found.len(), 5, "{found:#?}");
     assert!(found[0].contains("--hook-timeuot: unknown flag; did you mean --hook-timeout?"));
-    assert!(found[1].contains("\"stray\": unexpected argument"));
-    assert!(found[2].contains("--socket-mode: needs a value; accepted: inherit"));
+    assert!(found[1].contains("--socket-mode: needs a value; accepted: inherit"));
+    assert!(found[2].contains("\"stray\": unexpected argument"));
     assert!(found.iter().any(|text| text.starts_with("--v=99: out of range")));
     assert!(found.iter().any(|text| text.starts_with("--hook-timeout=x: expected a number")));
 }
@@ -268,7 +269,7 @@ fn commands() {
     assert_eq!(unchecked(&["--v=3", "validate"]), plain);
     let file = unchecked(&["validate", "/etc/default/x", "--v=99", "/etc/default/y"]);
     assert_eq!(file.variables.as_deref(), Some(Path::new("/etc/default/x")));
-    assert_eq!(file.mistakes, [Mistake::UnexpectedArgument { word: "/etc/default/y".to_owned() }]);
+    assert_eq!(file.mistakes, [unexpected("/etc/default/y".to_owned())]);
     assert!(run(&["/etc/default/x"]).is_err(), "a file needs its command");
     assert!(matches!(run(&["serve", "--v=3"]), Ok(Command::Serve(config)) if config.verbosity == 3));
     let Ok(Command::ServeWith(with)) = run(&["serve", "/etc/default/x", "--v=3"]) else { panic!("refused") };
@@ -280,7 +281,7 @@ fn commands() {
     assert!(matches!(run(&["--version=false"]), Ok(Command::Serve(_))));
     assert_eq!(mistakes(&["--version=maybe"]).len(), 1);
     let twice = unchecked(&["validate", "validate"]);
-    assert_eq!(twice.mistakes, [Mistake::UnexpectedArgument { word: "validate".to_owned() }]);
+    assert_eq!(twice.mistakes, [unexpected("validate".to_owned())]);
 }
 
 #[test]
