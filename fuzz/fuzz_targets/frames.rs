@@ -5,8 +5,8 @@
 
 use koord_tap::frame::PREFACE;
 use koord_tap::{
-    Bypass, Closed, Decision, Handler, Head, Mode, Options, Outputs, Refusal, Request, ResponseEnd, Tap, Trailers,
-    Verdict,
+    Bypass, Closed, Decision, Handler, Head, Mode, Options, Outputs, Refusal, Request, ResponseEnd, Tap,
+    Trailers, Verdict,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;

@@ -27,7 +27,10 @@ fuzz_target!(|blocks: Vec<Vec<u8>>| {
         Decoder::default()
             .decode(&again, |field| {
                 let (name, value, sensitive) = &fields[at];
-                assert_eq!((field.name, field.value, field.sensitive), (name.as_slice(), value.as_slice(), *sensitive));
+                assert_eq!(
+                    (field.name, field.value, field.sensitive),
+                    (name.as_slice(), value.as_slice(), *sensitive)
+                );
                 at += 1;
             })
             .expect("a block of literals can be read");

@@ -17,11 +17,14 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(decode(&written).expect("what was written is read"), content);
         let minute = Duration::from_secs(60);
         let store = Store::new(Retention { node: minute, pod: minute, container: minute });
-        let restored = store.restore(&written, &content.boot_id, content.newest).expect("of this boot, and new");
+        let restored =
+            store.restore(&written, &content.boot_id, content.newest).expect("of this boot, and new");
         let samples: usize = store.list().iter().map(|series| series.count).sum();
         assert!(samples <= restored.samples);
         for info in store.list() {
-            let window = store.window(&info.object, info.kind, Tick::ZERO, content.newest).expect("a series has samples");
+            let window = store
+                .window(&info.object, info.kind, Tick::ZERO, content.newest)
+                .expect("a series has samples");
             assert_eq!((window.count(), window.last_tick()), (info.count, info.last_tick));
         }
     }

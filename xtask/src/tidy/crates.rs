@@ -153,13 +153,13 @@ pub(super) fn documented(repository: &Repository) -> Vec<Finding> {
         .collect()
 }
 
-/// Every crate with code worth the name has tests beside it or under `tests/`.
+/// Every crate with code worth the name has tests beside it or under `tests/`. Fuzz targets are tests themselves.
 pub(super) fn tested(repository: &Repository) -> Vec<Finding> {
     let mut found = Vec::new();
     if !repository.files.iter().any(|file| file.path.starts_with("tests/")) {
         found.push(Finding::new("tests", 0, "is missing"));
     }
-    for package in &repository.packages {
+    for package in repository.packages.iter().filter(|package| package.folder != "fuzz") {
         let sources = || {
             repository.sources().filter(|file| {
                 repository.package_of(file).is_some_and(|owner| owner.folder == package.folder)
