@@ -323,6 +323,8 @@ fn run(command: &[&str], limit: Duration) -> io::Result<CommandResult> {
     };
     let mut child = Command::new(program)
         .args(arguments)
+        // systemctl gives up after 25 s by itself, which a busy node may need for a daemon-reload.
+        .env("SYSTEMD_BUS_TIMEOUT", limit.as_secs().max(1).to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
