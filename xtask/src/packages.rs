@@ -112,10 +112,19 @@ enum Effort {
     Fast,
 }
 
+/// Which packages are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Formats {
+    All,
+    Deb,
+    Rpm,
+}
+
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     effort: Effort,
+    formats: Formats,
     /// Folder of programs to take instead of building them.
     binaries: Option<PathBuf>,
     /// Folder the packages are written to, instead of [`OUT`].
@@ -126,11 +135,23 @@ pub(crate) struct Options {
     pub(crate) root: Option<PathBuf>,
 }
 
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            effort: Effort::Small,
+            formats: Formats::All,
+            binaries: None,
+            out: None,
+            suffix: String::new(),
+            root: None,
+        }
+    }
+}
+
 impl Options {
     /// Parses the arguments after `packages`.
     pub(crate) fn parse(arguments: &[String]) -> anyhow::Result<Options> {
-        let mut options =
-            Options { effort: Effort::Small, binaries: None, out: None, suffix: String::new(), root: None };
+        let mut options = Options::default();
         let mut arguments = arguments.iter();
         while let Some(flag) = arguments.next() {
             let value = arguments.next().with_context(|| format!("packages: {flag} needs a value"))?;
@@ -143,12 +164,20 @@ impl Options {
                         other => bail!("packages: --compression {other:?}; accepted: small, fast"),
                     }
                 }
+                "--formats" => {
+                    options.formats = match value.as_str() {
+                        "all" => Formats::All,
+                        "deb" => Formats::Deb,
+                        "rpm" => Formats::Rpm,
+                        other => bail!("packages: --formats {other:?}; accepted: all, deb, rpm"),
+                    }
+                }
                 "--binaries" => options.binaries = Some(path()?),
                 "--out" => options.out = Some(path()?),
                 "--root" => options.root = Some(path()?),
                 "--version-suffix" => options.suffix = suffix(value)?,
                 other => bail!(
-                    "packages: unknown {other}; accepted: --binaries DIR, --out DIR, --root DIR, --compression small|fast, --version-suffix TEXT"
+                    "packages: unknown {other}; accepted: --binaries DIR, --out DIR, --root DIR, --compression small|fast, --formats all|deb|rpm, --version-suffix TEXT"
                 ),
             }
         }
@@ -190,7 +219,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<()> {
     for package in &PACKAGES {
         put_together(&order, package, &binaries)
             .with_context(|| format!("files of package {}", package.name))?;
-        for file in [deb(&order, package)?, rpm(&order, package)?] {
+        let mut files = Vec::new();
+        if options.formats != Formats::Rpm {
+            files.push(deb(&order, package)?);
+        }
+        if options.formats != Formats::Deb {
+            files.push(rpm(&order, package)?);
+        }
+        for file in files {
             let size = fs::metadata(&file).with_context(|| format!("cannot read {}", file.display()))?.len();
             eprintln!("{} ({} KiB)", file.display(), size.div_ceil(1024));
         }
@@ -382,22 +418,24 @@ mod tests {
 
     #[test]
     fn arguments() {
-        let none =
-            Options { effort: Effort::Small, binaries: None, out: None, suffix: String::new(), root: None };
-        assert_eq!(parse("").unwrap(), none);
+        let none = parse("").unwrap();
+        assert_eq!((none.effort, none.formats), (Effort::Small, Formats::All));
+        assert_eq!(none, Options::default());
         let options =
-            parse("--binaries /a --out /b --root /c --version-suffix +1 --compression fast").unwrap();
+            parse("--binaries /a --out /b --root /c --version-suffix +1 --compression fast --formats deb")
+                .unwrap();
         assert_eq!(
             options,
             Options {
                 effort: Effort::Fast,
+                formats: Formats::Deb,
                 binaries: Some("/a".into()),
                 out: Some("/b".into()),
                 suffix: "+1".to_owned(),
                 root: Some("/c".into()),
             }
         );
-        for wrong in ["--out", "--in /a", "/a /b", "--compression best"] {
+        for wrong in ["--out", "--in /a", "/a /b", "--compression best", "--formats apk"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
