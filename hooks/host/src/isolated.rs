@@ -18,6 +18,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use koord_hook::HookType;
 use koord_runtime::supervisor::Supervisor;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, timeout_at};
@@ -25,7 +27,8 @@ use tonic::Status;
 
 use crate::library::image::Image;
 use crate::library::{
-    CallError, Description, Health, LOAD_LIMIT, MAX_ANSWER_BYTES, StartError, deadline_exceeded, status_of,
+    CallError, Description, Health, LOAD_LIMIT, MAX_ANSWER_BYTES, StartError, deadline_exceeded, in_place,
+    status_of,
 };
 use frame::{Answer, AnswerHead, HEAD_BYTES};
 
@@ -43,6 +46,9 @@ const PAUSE_CAP: Duration = Duration::from_secs(30);
 
 /// How much is read at once.
 const READ_BYTES: usize = 16 * 1024;
+
+/// What of an answer is read on the thread that asks: all of most.
+const SMALL_ANSWER_BYTES: usize = 4 * 1024;
 
 /// The pause before a child is started that has failed so often in a row.
 fn pause(failures: u32) -> Duration {
@@ -88,6 +94,8 @@ struct Connection {
     /// A call is being written. If it still is at the next one, a part of it is missing for good.
     writing: bool,
     received: BytesMut,
+    /// How long the last exchange took.
+    last_took: Duration,
 }
 
 /// Why a child gave no answer.
@@ -181,8 +189,14 @@ impl Shared {
         let Started { socket, running } = self.children.start(&self.name, self.max_address_space).await?;
         socket.set_nonblocking(true).map_err(StartError::Child)?;
         let stream = UnixStream::from_std(socket).map_err(StartError::Child)?;
-        let mut connection =
-            Connection { stream, running, last: 0, writing: false, received: BytesMut::new() };
+        let mut connection = Connection {
+            stream,
+            running,
+            last: 0,
+            writing: false,
+            received: BytesMut::new(),
+            last_took: Duration::ZERO,
+        };
         let greeted = tokio::time::timeout(LOAD_LIMIT, async {
             frame::send_image(connection.stream.as_fd(), self.image.memory(), &self.name)?;
             Ok::<_, std::io::Error>(connection.answer(0).await)
@@ -325,12 +339,36 @@ impl Shared {
 
 impl Connection {
     async fn exchange(&mut self, stage: HookType, request: &[u8]) -> Result<Answer, Failed> {
+        let begun = Instant::now();
         self.last += 1;
         let head = frame::request_head(stage, self.last, request)?;
         self.writing = true;
         self.send(&head, request).await?;
         self.writing = false;
-        self.answer(self.last).await
+        self.receive_in_place(in_place::wait_limit(self.last_took))?;
+        let answer = self.answer(self.last).await;
+        self.last_took = begun.elapsed();
+        answer
+    }
+
+    /// Sleeps until there are octets, at most as long as `limit`, and takes them. Past the reactor: what it has not seen
+    /// yet does not exist for the stream.
+    fn receive_in_place(&mut self, limit: Duration) -> Result<(), Failed> {
+        let Ok(limit) = Timespec::try_from(limit) else { return Ok(()) };
+        let mut readable = [PollFd::new(&self.stream, PollFlags::IN)];
+        if limit == Timespec::default() || !matches!(poll(&mut readable, Some(&limit)), Ok(1)) {
+            return Ok(());
+        }
+        let mut bytes = [0; SMALL_ANSWER_BYTES];
+        match rustix::io::read(&self.stream, &mut bytes) {
+            Ok(0) => Err(Failed::Ended),
+            Ok(count) => {
+                self.received.extend_from_slice(bytes.get(..count).unwrap_or_default());
+                Ok(())
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(_) => Err(Failed::Ended),
+        }
     }
 
     async fn send(&mut self, head: &[u8], body: &[u8]) -> Result<(), Failed> {
@@ -379,8 +417,7 @@ impl Connection {
         Ok(Some((head, whole.split_off(HEAD_BYTES).freeze())))
     }
 
-    /// Waits for octets. Not by looking again and again: a write to a socket wakes its reader on the writer's
-    /// processor, if others are busy, and a writer that does not rest there is in its reader's way.
+    /// Waits for octets.
     async fn receive(&mut self) -> Result<(), Failed> {
         self.received.reserve(READ_BYTES);
         loop {

@@ -6,6 +6,7 @@
 
 mod elf;
 pub(crate) mod image;
+pub(crate) mod in_place;
 mod in_process;
 pub(crate) mod native;
 pub(crate) mod settings;

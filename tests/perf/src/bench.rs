@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut proxy = None;
     if let Some(program) = &program {
         let held = Relay::start("held", &socket("held"), backend.socket())?;
-        let running = Proxy::start(ProxyOptions::new(program).backend(backend.socket()))?;
+        let running = Proxy::start(as_the_unit(ProxyOptions::new(program)).backend(backend.socket()))?;
         running.wait_ready();
         let mut route = Route::new("relay", true);
         let (hold, pass): (Vec<Case>, Vec<Case>) = cases.iter().partition(|case| **case == Case::Hold7k1);
@@ -134,6 +134,11 @@ fn selected(names: &[String]) -> anyhow::Result<Vec<Case>> {
     names.iter().map(|name| find(name).with_context(|| format!("--cases: no case {name:?}"))).collect()
 }
 
+/// With the environment of the proxy's unit.
+pub(crate) fn as_the_unit(options: ProxyOptions) -> ProxyOptions {
+    options.variable("MALLOC_ARENA_MAX", "2")
+}
+
 fn proxy_program(options: &Options) -> anyhow::Result<Option<PathBuf>> {
     if options.without_proxy {
         return Ok(None);
@@ -186,7 +191,7 @@ fn proxy_memory(program: &Path) -> anyhow::Result<(u64, u64)> {
     let _runtime = FakeRuntime::start(place.backend(), FakeCri::default().behaviour())?;
     let hooks = FakeHookServer::start(place.path("hook.sock"), Script::Echo)?;
     hooks.register(&place.hooks(), "echo.json", "Fail", &ALL_HOOKS)?;
-    let proxy = Proxy::start_in(place, ProxyOptions::new(program))?;
+    let proxy = Proxy::start_in(place, as_the_unit(ProxyOptions::new(program)))?;
     proxy.wait_ready();
     let idle = proxy.resident_kib();
     thousand_containers(&proxy.client())?;

@@ -26,7 +26,7 @@ use prost::Message;
 use serde_json::{Value, json};
 
 use crate::backend::Backend;
-use crate::bench::{beside, resident};
+use crate::bench::{as_the_unit, beside, resident};
 use crate::messages::{Case, SERVER_PATHS, hooks};
 use crate::process::children;
 use crate::route::{Route, run_rounds};
@@ -143,7 +143,7 @@ fn selected(names: &[String]) -> anyhow::Result<Vec<Way>> {
 fn flags(place: &Place, program: &Path, policy: bool) -> anyhow::Result<(Tree, ProxyOptions)> {
     let tree = Tree::new(place.path("cgroup"))?;
     let text = |path: PathBuf| path.display().to_string();
-    let mut options = ProxyOptions::new(program)
+    let mut options = as_the_unit(ProxyOptions::new(program))
         .flag("--cgroup-root", &text(place.path("cgroup")))
         .flag("--cgroup-driver", "cgroupfs")
         .flag("--kubelet-dir", &text(place.path("kubelet")))

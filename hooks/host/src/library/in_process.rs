@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::image::Image;
+use super::in_place;
 use super::native::{CallError, Native};
 use super::{Description, Health, LOAD_LIMIT, StartError, deadline_exceeded, status_of};
 
@@ -28,25 +30,6 @@ const MAX_HUNG: usize = 4;
 /// Libraries are written for stacks of this size, the usual one of a thread.
 const STACK_BYTES: usize = 2 * 1024 * 1024;
 
-/// How long a caller looks for the answer before it lets others have the processor. A hand-over to another thread
-/// and back takes several microseconds each way, most of which this saves.
-const SPIN: Duration = Duration::from_micros(30);
-
-/// After this the library's thread may be waiting for the very processor that looks for its answer.
-const SPIN_ALONE: Duration = Duration::from_micros(10);
-
-/// Between two looks for an answer, `elapsed` after the first.
-fn pause_looking(elapsed: Duration) {
-    if elapsed < SPIN_ALONE {
-        std::hint::spin_loop();
-    } else {
-        std::thread::yield_now();
-    }
-}
-
-/// A library whose last call took longer than this is not worth looking for.
-const SPIN_WORTH: Duration = Duration::from_micros(20);
-
 const QUEUED: u8 = 0;
 const RUNNING: u8 = 1;
 const DONE: u8 = 2;
@@ -57,6 +40,8 @@ struct Job {
     request: Bytes,
     claim: Arc<AtomicU8>,
     answer: oneshot::Sender<Result<Vec<u8>, CallError>>,
+    /// May sleep until the answer is there.
+    caller: Thread,
 }
 
 #[derive(Default)]
@@ -155,22 +140,20 @@ impl InProcess {
         let (answer, mut answered) = oneshot::channel();
         let claim = Arc::new(AtomicU8::new(QUEUED));
         let waiting = Waiting { shared: &self.shared, claim: claim.clone() };
-        self.shared.submit(Job { stage, request, claim, answer })?;
-        let worth = self.shared.last_call.load(Ordering::Relaxed) <= nanoseconds(SPIN_WORTH);
-        if worth {
-            let until = SPIN.min(within);
-            loop {
-                match answered.try_recv() {
-                    Ok(answer) => return finished(answer),
-                    Err(oneshot::error::TryRecvError::Closed) => return Err(lost()),
-                    Err(oneshot::error::TryRecvError::Empty) => {}
-                }
-                let elapsed = started.elapsed();
-                if elapsed >= until {
-                    break;
-                }
-                pause_looking(elapsed);
+        self.shared.submit(Job { stage, request, claim, answer, caller: thread::current() })?;
+        let last = Duration::from_nanos(self.shared.last_call.load(Ordering::Relaxed));
+        let until = in_place::wait_limit(last).min(within);
+        loop {
+            match answered.try_recv() {
+                Ok(answer) => return finished(answer),
+                Err(oneshot::error::TryRecvError::Closed) => return Err(lost()),
+                Err(oneshot::error::TryRecvError::Empty) => {}
             }
+            let left = until.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            thread::park_timeout(left);
         }
         let answer = tokio::time::timeout(within.saturating_sub(started.elapsed()), answered).await;
         drop(waiting);
@@ -327,6 +310,7 @@ impl Shared {
         if job.claim.compare_exchange(RUNNING, DONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             // The caller may have gone this moment.
             drop(job.answer.send(answer));
+            job.caller.unpark();
             return locked(&self.state);
         }
         let mut state = locked(&self.state);
