@@ -9,14 +9,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use koord_cri::wire::put_bytes_field;
 use koord_hook::v1alpha1::{ContainerMetadata, LinuxContainerResources, PodSandboxMetadata};
 use koord_intercept::SharedMap;
 use koord_intercept::record::{ContainerRecord, PodRecord};
 use prost::Message;
-use tokio::time::{Instant, sleep_until};
 
 use crate::failpoint::Failpoints;
 use crate::qos::ledger::{Entry, Level, Levels, Problem, Text};
@@ -34,8 +33,18 @@ const HEADER_BYTES: usize = MAGIC.len() + 4;
 /// Nobody has this many pods; a larger file is not ours.
 const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Shortest time between two writes.
-pub const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause between two writes, in times of the write before it: writing takes a twentieth of one CPU at the most.
+const PAUSE_FACTOR: u32 = 20;
+
+/// Shortest and longest pause. A process that is killed loses what it was told in the pause, among it what the kubelet asked
+/// for where another value was sent, so a small store is written almost at once.
+const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// The pause after a write that took so long.
+fn pause_after(write: Duration) -> Duration {
+    let [shortest, longest] = PAUSES;
+    write.saturating_mul(PAUSE_FACTOR).clamp(shortest, longest)
+}
 
 /// Why a checkpoint is not used.
 #[derive(Debug, thiserror::Error)]
@@ -439,7 +448,7 @@ impl Checkpointer {
         Self { store, directory, failpoints }
     }
 
-    /// Writes after changes, at most once a second, until the future is dropped.
+    /// Writes after changes, with a pause after each write, until the future is dropped.
     pub async fn run(&self) {
         let (mut changes, mut levels) = (self.store.changes(), self.store.ledger().changes());
         changes.mark_changed();
@@ -451,9 +460,9 @@ impl Checkpointer {
             }
             levels.mark_unchanged();
             changes.mark_unchanged();
-            let next = Instant::now() + WRITE_INTERVAL;
+            let begun = Instant::now();
             self.write().await;
-            sleep_until(next).await;
+            tokio::time::sleep(pause_after(begun.elapsed())).await;
         }
     }
 

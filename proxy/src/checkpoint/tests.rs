@@ -226,26 +226,31 @@ fn a_missing_or_damaged_file_is_no_obstacle() {
     assert!(matches!(read(state.path()), Err(CheckpointError::Checksum { .. })));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_burst_of_changes_is_written_once_a_second() {
+#[test]
+fn a_pause_is_twenty_times_the_write_within_bounds() {
+    let milliseconds = |write: u64| pause_after(Duration::from_micros(write)).as_millis();
+    assert_eq!([0, 1_000, 1_001].map(milliseconds), [20, 20, 20]);
+    assert_eq!([2_000, 49_950, 50_000, 50_001].map(milliseconds), [40, 999, 1_000, 1_000]);
+    assert_eq!(pause_after(Duration::MAX), Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn all_changes_of_a_burst_are_written() {
     let (_directory, state) = bed();
     assert!(state.try_acquire().expect("locked"));
     let store = Arc::new(Store::new(Metrics::default()));
     let checkpointer = Checkpointer::new(store.clone(), state.clone(), Failpoints::default());
     let running = tokio::spawn(async move { checkpointer.run().await });
-    let file = state.path().join(FILE_NAME);
     let pods = || read(state.path()).ok().flatten().map(|snapshot| snapshot.pods.len());
     while pods() != Some(0) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let first = fs::metadata(&file).expect("written").modified().expect("a time");
     for index in 0..50 {
         store.put_pod(format!("p{index}"), PodRecord::default());
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(fs::metadata(&file).expect("written").modified().expect("a time"), first);
     while pods() != Some(50) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     running.abort();
 }

@@ -262,7 +262,8 @@ fn a_hanging_hook_server_costs_its_time_limit() {
     let bed = Bed::with(empty_answers(), options());
     let hooks = bed.hook_server("h", Script::Hang, "Ignore", &["PreRunPodSandbox"]);
     let client = bed.proxy.client();
-    for (number, (timeout, least, most)) in [("4M", 1_900, 2_500), ("1S", 450, 900)].into_iter().enumerate() {
+    for (number, (timeout, least, most)) in [("4M", 1_900, 4_000), ("1S", 450, 1_000)].into_iter().enumerate()
+    {
         let start = Instant::now();
         let head = CallHead::new(runtime_path("RunPodSandbox")).timeout(timeout);
         client.call(&head, &hex(V1_REQUEST)).expect_ok();
@@ -353,11 +354,10 @@ fn a_server_that_keeps_hanging_is_skipped() {
     }
     assert_eq!(hooks.calls("PreRunPodSandbox").len(), 3);
     for _ in 0..20 {
-        let start = Instant::now();
         client.cri("RunPodSandbox", &hex(V1_REQUEST)).expect_ok();
-        assert!(start.elapsed() < Duration::from_millis(150), "{:?}", start.elapsed());
     }
     assert_eq!(hooks.calls("PreRunPodSandbox").len(), 3);
+    assert_eq!(bed.proxy.metric("koord_runtime_proxy_hook_fail_open_total", &["reason=\"breaker\""]), 20.0);
     // The probe that finds it well again comes within the pause of 5 s.
     hooks.script(Script::Bytes(hex(V2_HOOK_RESPONSE)));
     until_true("the server to be asked again", || {

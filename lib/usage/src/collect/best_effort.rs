@@ -140,17 +140,17 @@ impl BestEffortCollector {
             }
             Err(error) => return Err(error),
         };
-        let request: f64 = inventory
+        // Added up as whole numbers: no floats at all add up to minus zero.
+        let request = inventory
             .pods
             .iter()
             .filter(|pod| pod.qos == Some(QosClass::Be))
-            .map(|pod| milli(pod.batch_cpu_request.get()))
-            .sum();
+            .fold(0_i64, |sum, pod| sum.saturating_add(pod.batch_cpu_request.get()));
         if let Some(limit) = limit {
             let object = Object::Tier(TierSeries::RealLimit);
             pass.push(object, Kind::NodeBe, super::node::float(limit));
         }
-        pass.push(Object::Tier(TierSeries::Request), Kind::NodeBe, request);
+        pass.push(Object::Tier(TierSeries::Request), Kind::NodeBe, milli(request));
         pass.push(Object::Tier(TierSeries::Usage), Kind::NodeBe, usage);
         Ok(())
     }
