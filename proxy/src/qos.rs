@@ -24,7 +24,7 @@ mod view;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -119,6 +119,9 @@ pub struct Qos {
     learns: AtomicBool,
     conflicts: std::sync::atomic::AtomicU64,
     acts: Acts,
+    /// Shared by all who write for rules, and taken alone before values are put back: who had begun has ended then, and
+    /// who comes later sees the mode.
+    writing: RwLock<()>,
 }
 
 /// A pod as rules see it, its annotations read.
@@ -178,6 +181,7 @@ impl Qos {
             formula: Mutex::default(),
             learns: AtomicBool::new(false),
             conflicts: std::sync::atomic::AtomicU64::new(0),
+            writing: RwLock::new(()),
             acts,
         }
     }
@@ -209,6 +213,17 @@ impl Qos {
             self.observer.mode(mode);
             self.check_all();
         }
+    }
+
+    /// To be held while anything is written for rules; nothing if they are not enforced.
+    fn enforcing(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let held = self.writing.read().unwrap_or_else(PoisonError::into_inner);
+        (self.mode() == Mode::Enforce).then_some(held)
+    }
+
+    /// Waits for all who write for rules. Blocks.
+    fn wait_for_writers(&self) {
+        drop(self.writing.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The runtime that futures of this part need.

@@ -329,6 +329,11 @@ impl Qos {
         let mut level = std::mem::take(draft.level_mut());
         let qos = self.clone();
         let work = move || {
+            let held = qos.enforcing();
+            // Stepped aside since the call began.
+            if mode == Mode::Enforce && held.is_none() {
+                return level;
+            }
             if mode == Mode::Enforce {
                 qos.claim_cpus(&pod);
             }
@@ -385,6 +390,7 @@ impl Qos {
         let Some(pod) = self.store.pod(pod_id).filter(|pod| !self.skips(pod)) else { return };
         let (qos, id) = (self.clone(), pod_id.to_owned());
         self.blocking(move || {
+            let Some(_held) = qos.enforcing() else { return };
             let mut level = qos.ledger().pod(&id).as_deref().cloned().unwrap_or_default();
             let mut sandbox = acts::take_sandbox(&mut level);
             let waits = level.entries.iter().any(|entry| entry.wished.is_some());
@@ -415,6 +421,7 @@ impl Qos {
         let Some(known) = self.store.container_and_pod(container_id) else { return };
         let (qos, id) = (self.clone(), container_id.to_owned());
         self.blocking(move || {
+            let Some(_held) = qos.enforcing() else { return };
             let Some(path) = qos.container_path(&id, &known.container, &known.pod) else { return };
             let write =
                 Write { path, resource: Resource::CpuBurst, value: Value::Integer(quota), owner: owner() };
@@ -446,6 +453,7 @@ impl Qos {
         self.learn_driver(&known.pod.cgroup_parent);
         let (qos, id) = (self.clone(), container_id.to_owned());
         self.blocking(move || {
+            let Some(_held) = qos.enforcing() else { return };
             if qos.learn_conversion(&id, &known.container, &known.pod) {
                 qos.check_all();
             }

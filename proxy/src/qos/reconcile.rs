@@ -93,15 +93,18 @@ impl Qos {
         self.acts.probe(&self.executor());
         let node_changed = self.refresh_node();
         self.forget_facts();
+        let held = self.enforcing();
         let (wanted_all, pods_changed, containers) = {
             let mut dirty = locked(&self.dirty);
             let (all, pods) = (std::mem::take(&mut dirty.all), std::mem::take(&mut dirty.pods));
             (all, pods, std::mem::take(&mut dirty.containers))
         };
-        let mode = self.mode();
-        if mode == Mode::Off {
-            return;
-        }
+        let mode = match self.mode() {
+            _ if held.is_some() => Mode::Enforce,
+            Mode::Shadow => Mode::Shadow,
+            // Switched on this moment: that has another round made.
+            Mode::Off | Mode::Enforce => return,
+        };
         if self.learns.swap(false, Ordering::Relaxed) {
             self.learn_from_running();
         }

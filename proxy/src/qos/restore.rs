@@ -25,6 +25,10 @@ impl Qos {
     /// those that the runtime has just written.
     pub async fn restore(self: &Arc<Self>, runtime: &BackendClient) -> RestoreReport {
         self.set_mode(Mode::Off);
+        let qos = self.clone();
+        if let Err(error) = self.async_runtime.spawn_blocking(move || qos.wait_for_writers()).await {
+            tracing::error!(%error, "waiting for writers of values ended in a panic");
+        }
         let mut failed = Vec::new();
         for (id, known) in self.store.containers() {
             let Some(level) = self.ledger().container(&id) else { continue };

@@ -306,6 +306,34 @@ fn stepping_aside_puts_everything_back() {
 }
 
 #[test]
+fn whoever_writes_has_ended_before_values_are_put_back() {
+    let bed = Bed::new(Mode::Enforce);
+    bed.run_pod(batch_pod());
+    bed.qos.round_for_test();
+    assert_eq!(bed.found(PARENT, "cpu.cfs_quota_us"), "100000");
+    // A round that is under way: it has looked at the mode, and writes once values are put back if nobody waits for it.
+    let held = bed.qos.enforcing().expect("enforced");
+    std::thread::scope(|scope| {
+        let stepping = scope.spawn(|| bed.step_aside());
+        while bed.qos.mode() != Mode::Off {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!stepping.is_finished());
+        assert_eq!(bed.found(PARENT, "cpu.cfs_quota_us"), "100000");
+        drop(held);
+        assert_eq!(stepping.join().expect("no panic").failed.len(), 0);
+    });
+    assert_eq!(bed.found(PARENT, "cpu.cfs_quota_us"), "-1");
+    assert!(bed.qos.enforcing().is_none());
+    // What began before and comes to write now does not.
+    bed.settle_pod();
+    let mut draft = Draft::of_pod();
+    bed.async_runtime.block_on(bed.qos.prepare_pod(Arc::new(batch_pod()), &mut draft, Mode::Enforce));
+    assert_eq!(bed.found(PARENT, "cpu.cfs_quota_us"), "-1");
+}
+
+#[test]
 fn an_exempt_pod_is_left_alone() {
     let bed = Bed::new(Mode::Enforce);
     let mut exempt = batch_pod();
