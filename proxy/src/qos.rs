@@ -9,6 +9,7 @@
 //! here blocks a connection's thread; a cgroup that is gone is no error.
 
 mod acts;
+mod adopt;
 mod apply;
 pub mod carry;
 pub mod draft;

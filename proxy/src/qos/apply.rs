@@ -16,6 +16,7 @@ use koord_intercept::record::{ContainerRecord, PodRecord};
 use koord_rules::{Field, Level as RuleLevel, Plan, Rule, Wish};
 
 use super::acts::{self, Acted};
+use super::adopt::{asked_of_level, disown};
 use super::draft::Draft;
 use super::ledger::{Entry, KUBELET, Level, Problem};
 use super::{Qos, asked};
@@ -353,35 +354,18 @@ impl Qos {
             // Pods outside the kubelet's tree are none of ours.
             return Reached::No;
         };
-        self.find_asked(&path, level);
+        let found = self.find_asked(&path, level);
         let node = self.node();
         let asked = asked_of_level(level);
         let known = super::facts_of(pod, asked);
         let plan = koord_rules::pod_with(&node.view, &known.view, &known.facts);
+        disown(level, &plan, |field| found.contains(&field));
         if mode == Mode::Enforce {
             self.acts.pod_asks(&known);
             self.carry_out(&path, RuleLevel::Pod, &plan, level, Which::All)
         } else {
             self.note(&plan, level);
             Reached::Yes
-        }
-    }
-
-    /// Finds out what the kubelet has set on a pod's cgroup, before it is written to.
-    fn find_asked(&self, path: &CgroupPath, level: &mut Level) {
-        for field in ["cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes"] {
-            if level.entry(field).is_some() {
-                continue;
-            }
-            let Some(found) = resource_of(field).and_then(|file| self.executor().read(path, file).ok())
-            else {
-                continue;
-            };
-            let entry = level.entry_mut(field);
-            entry.asked = Some(found.to_string().into());
-            entry.sent.clone_from(&entry.asked);
-            entry.reason = "as found in the cgroup".into();
-            entry.by_file = true;
         }
     }
 
@@ -528,6 +512,7 @@ impl Qos {
                 level
             }
         };
+        let is_new = earlier.is_none();
         let node = self.node();
         let known = self.facts(Some(&container.pod_id), pod);
         let asked = asked(level.asked.as_ref());
@@ -546,6 +531,7 @@ impl Qos {
             let all = koord_rules::Value::Cpus(node.all_cpus.clone());
             plan.wishes.retain(|wish| wish.field != Field::CpusetCpus || wish.value != all);
         }
+        disown(&mut level, &plan, |_| is_new);
         let reached = if mode == Mode::Enforce {
             self.carry_out(&path, RuleLevel::Container, &plan, &mut level, Which::All)
         } else {
@@ -574,17 +560,6 @@ impl Qos {
             Ok(Err(error)) => tracing::error!(%error, "writing a cgroup ended in a panic"),
             Err(_elapsed) => tracing::error!("writing a cgroup takes too long, its call goes on"),
         }
-    }
-}
-
-fn asked_of_level(level: &Level) -> koord_rules::Asked {
-    let number = |field: &str| level.entry(field)?.asked.as_ref()?.parse().ok();
-    koord_rules::Asked {
-        cpu_shares: number("cpu.shares"),
-        cpu_quota: number("cpu.cfs_quota_us"),
-        cpu_period: number("cpu.cfs_period_us"),
-        memory_limit: number("memory.limit_in_bytes"),
-        ..koord_rules::Asked::default()
     }
 }
 

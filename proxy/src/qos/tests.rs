@@ -333,6 +333,57 @@ fn whoever_writes_has_ended_before_values_are_put_back() {
     assert_eq!(bed.found(PARENT, "cpu.cfs_quota_us"), "-1");
 }
 
+/// A proxy that was killed before it had noted what the kubelet asked has left its values behind.
+#[test]
+fn values_of_an_earlier_life_are_not_taken_for_those_of_the_kubelet() {
+    let bed = Bed::new(Mode::Enforce);
+    let container = format!("{PARENT}/{ID}");
+    for directory in [PARENT, &container] {
+        for (file, text) in
+            [("cpu.shares", "512"), ("cpu.cfs_quota_us", "100000"), ("memory.limit_in_bytes", "1073741824")]
+        {
+            bed.set(directory, file, text);
+        }
+    }
+    bed.run_pod(batch_pod());
+    let resources = LinuxContainerResources {
+        cpu_shares: 512,
+        cpu_quota: 100_000,
+        cpu_period: 100_000,
+        memory_limit_in_bytes: 1 << 30,
+        ..Default::default()
+    };
+    let record = ContainerRecord {
+        pod_id: "p1".into(),
+        metadata: ContainerMetadata { name: "main".into(), ..Default::default() },
+        resources: Some(resources),
+        ..Default::default()
+    };
+    bed.store.put_container(ID.to_owned(), record);
+    bed.qos.round_for_test();
+    for (container, field, asked) in [
+        (false, "cpu.shares", Some("2")),
+        (false, "cpu.cfs_quota_us", None),
+        (false, "memory.limit_in_bytes", None),
+        (true, "cpu.shares", Some("2")),
+        (true, "cpu.cfs_quota_us", None),
+        (true, "memory.limit_in_bytes", None),
+        // No rule wishes for a period.
+        (true, "cpu.cfs_period_us", Some("100000")),
+    ] {
+        assert_eq!(bed.field(container, field).0.as_deref(), asked, "{container} {field}");
+    }
+    let level = bed.qos.ledger().container(ID).expect("known");
+    let asked = level.asked.as_ref().expect("known");
+    assert_eq!((asked.cpu_shares, asked.cpu_quota, asked.memory_limit_in_bytes), (2, 0, 0));
+    bed.step_aside();
+    for directory in [PARENT, &container] {
+        assert_eq!(bed.found(directory, "cpu.shares"), "2", "{directory}");
+        assert_eq!(bed.found(directory, "cpu.cfs_quota_us"), "-1", "{directory}");
+        assert_eq!(bed.found(directory, "memory.limit_in_bytes"), "-1", "{directory}");
+    }
+}
+
 #[test]
 fn an_exempt_pod_is_left_alone() {
     let bed = Bed::new(Mode::Enforce);
