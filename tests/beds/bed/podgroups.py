@@ -101,8 +101,8 @@ class PodGroups:
             return
         path = "/".join(parts)
         if self.driver == "systemd":
-            _make_slice(parts[-1], values)
-            wait_for(f"slice {parts[-1]}", lambda: os.path.isdir(f"{ROOT}/{path}"), 20)
+            _make_slice(parts[-1], values, f"{ROOT}/{path}")
+            wait_for(f"slice {parts[-1]}", lambda: os.path.isdir(f"{ROOT}/{path}"), 120)
         for count in range(len(parts) + 1):
             place = pathlib.Path(ROOT, *parts[:count])
             place.mkdir(exist_ok=True)
@@ -143,10 +143,13 @@ def _fill_cpuset(place):
             file.write_text((file.parent.parent / name).read_text(encoding="ascii"), encoding="ascii")
 
 
-def _make_slice(unit, values):
+def _make_slice(unit, values, folder):
     """Asks systemd for a slice as a kubelet does: a transient unit without dependencies of its own, which knows its values."""
     if run(["systemctl", "show", "--property", "ActiveState", "--value", unit]).strip() == "active":
-        return
+        if os.path.isdir(folder):
+            return
+        # Its folder was removed behind systemd, by the test before.
+        run(["systemctl", "stop", unit])
     manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
     properties = [("DefaultDependencies", "b", "false")]
     properties += [(name, "b", "true") for name in ("CPUAccounting", "MemoryAccounting", "IOAccounting", "TasksAccounting")]
