@@ -104,24 +104,26 @@ const PACKAGES: [Package; 2] = [
 ];
 
 /// How hard the packages are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Effort {
     /// For those who download them: a minute of CPU time.
+    #[default]
     Small,
     /// For tests: a few seconds, and a third larger.
     Fast,
 }
 
 /// Which packages are made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Formats {
+    #[default]
     All,
     Deb,
     Rpm,
 }
 
 /// What the command line asks for.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Default)]
 pub(crate) struct Options {
     effort: Effort,
     formats: Formats,
@@ -133,19 +135,6 @@ pub(crate) struct Options {
     suffix: String,
     /// The sources, instead of those this program was built from.
     pub(crate) root: Option<PathBuf>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            effort: Effort::Small,
-            formats: Formats::All,
-            binaries: None,
-            out: None,
-            suffix: String::new(),
-            root: None,
-        }
-    }
 }
 
 impl Options {

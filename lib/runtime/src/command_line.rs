@@ -206,7 +206,7 @@ impl CommandLine {
 }
 
 /// Go's `strconv.ParseBool`; a switch without a value is on.
-pub fn switch(value: Option<&str>) -> Option<bool> {
+fn switch(value: Option<&str>) -> Option<bool> {
     match value {
         None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Some(true),
         Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Some(false),

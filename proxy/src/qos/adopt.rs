@@ -40,9 +40,9 @@ const LEAST_SHARES: i64 = 2;
 pub(super) fn disown(level: &mut Level, plan: &Plan, is_new: impl Fn(&str) -> bool) {
     for wish in plan.wishes.iter().filter(|wish| wish.rule == Rule::BatchResource) {
         let (field, value) = (wish.field.as_str(), wish.value.to_string());
-        let is_limit = value != "-1";
+        let unlimited = value == "-1";
         let found = level.entry(&field).is_some_and(|entry| entry.asked.as_deref() == Some(&value));
-        if !found || !is_limit || !is_new(&field) {
+        if !found || unlimited || !is_new(&field) {
             continue;
         }
         let mut nothing = LinuxContainerResources::default();

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+from . import journal
 from .layout import REPOSITORY, TARGET
 
 _CARGO_COUNT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed", re.MULTILINE)
@@ -27,6 +28,7 @@ class Step:
     environment: dict = dataclasses.field(default_factory=dict)
     limit: float = 3600.0  # seconds
     required: bool = False  # later steps make no sense when this one fails
+    always: bool = False  # run also when it passed before and the suite is only gone on with
 
 
 @dataclasses.dataclass
@@ -38,6 +40,7 @@ class Outcome:
     seconds: float
     passed: int
     failed: int
+    earlier: bool = False  # passed in a run before this one
 
 
 def count(text):
@@ -102,14 +105,27 @@ def _run(step, log):
     return Outcome(step, child.returncode, time.monotonic() - start, passed, failed), text
 
 
-def run_all(suite, steps):
-    """Runs the steps; prints a line for each, the end of the output of those that fail, and the summary."""
+def run_all(suite, steps, resume=False):
+    """Runs the steps; prints a line for each, the end of the output of those that fail, and the summary.
+
+    With `resume` steps that passed in an earlier run on the commit that is checked out are not run again.
+    """
     folder = TARGET / "test-logs" / suite
     folder.mkdir(parents=True, exist_ok=True)
+    commit = journal.tree()
+    if resume and commit is None:
+        print("nothing can be gone on with: files differ from the commit that is checked out", file=sys.stderr)
+        return 2
+    kept = journal.Journal(folder / "passed.json", commit)
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     outcomes, start = [], time.monotonic()
     for number, step in enumerate(steps, 1):
         log = folder / f"{number:02}-{re.sub(r'[^a-z0-9.]+', '-', step.name.lower()).strip('-')}.log"
+        before = kept.entries.get(step.name) if resume and not step.always else None
+        if before:
+            outcomes.append(Outcome(step, 0, before.seconds, before.passed, 0, earlier=True))
+            print(f"[{number}/{len(steps)}] {step.name}: passed earlier, {before.seconds:.0f} s, {before.passed} passed, 0 failed")
+            continue
         print(f"[{number}/{len(steps)}] {step.name}", flush=True)
         try:
             outcome, text = _run(step, log)
@@ -117,6 +133,7 @@ def run_all(suite, steps):
             print("stopped", file=sys.stderr)
             return 130
         outcomes.append(outcome)
+        kept.note(step.name, journal.Entry(outcome.seconds, outcome.passed) if outcome.status == 0 else None, journal.tree())
         state = "ok" if outcome.status == 0 else f"FAILED, exit status {outcome.status}"
         print(f"[{number}/{len(steps)}] {step.name}: {state}, {outcome.seconds:.0f} s, {outcome.passed} passed, {outcome.failed} failed")
         shown = text.splitlines()[-40:] if outcome.status else [line for line in text.splitlines() if _worth_showing(line)]
@@ -135,9 +152,11 @@ def _worth_showing(line):
 
 def _summary(suite, steps, outcomes, seconds):
     width = max(len(step.name) for step in steps)
-    print(f"\n{suite}: {len(outcomes)} of {len(steps)} steps, {seconds:.0f} s")
+    earlier = sum(outcome.seconds for outcome in outcomes if outcome.earlier)
+    more = f", and {earlier:.0f} s in earlier runs" if earlier else ""
+    print(f"\n{suite}: {len(outcomes)} of {len(steps)} steps, {seconds:.0f} s{more}")
     for outcome in outcomes:
-        state = "ok    " if outcome.status == 0 else "FAILED"
+        state = "before" if outcome.earlier else "ok    " if outcome.status == 0 else "FAILED"
         print(f"  {state} {outcome.step.name:{width}}  {outcome.seconds:6.0f} s  {outcome.passed:5} passed  {outcome.failed:3} failed")
     for step in steps[len(outcomes) :]:
         print(f"  not run {step.name}")

@@ -6,13 +6,14 @@ import importlib.util
 import io
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS / "beds"))
-from bed import cgroups, controlplane, images, podgroups, proxy, qos, staticpods, steps, tools, units  # noqa: E402
+from bed import cgroups, controlplane, images, journal, podgroups, proxy, qos, staticpods, steps, tools, units  # noqa: E402
 
 
 def load(path):
@@ -161,6 +162,58 @@ class Counts(unittest.TestCase):
 
     def test_no_count(self):
         self.assertEqual(steps.count("nothing\n"), (0, 0))
+
+
+class GoingOn(unittest.TestCase):
+    """Steps that passed count for the commit they passed on."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.path = self.folder / "passed.json"
+
+    def passed(self, commit):
+        return sorted(journal.Journal(self.path, commit).entries)
+
+    def test_a_step_counts_for_its_commit_alone(self):
+        kept = journal.Journal(self.path, "1a")
+        kept.note("crictl", journal.Entry(10.0, 51), "1a")
+        kept.note("kubelet", journal.Entry(85.0, 48), "1a")
+        self.assertEqual(self.passed("1a"), ["crictl", "kubelet"])
+        self.assertEqual(journal.Journal(self.path, "1a").entries["crictl"], journal.Entry(10.0, 51))
+        self.assertEqual((self.passed("2b"), self.passed(None)), ([], []))
+
+    def test_a_step_that_fails_later_counts_no_more(self):
+        kept = journal.Journal(self.path, "1a")
+        kept.note("crictl", journal.Entry(10.0, 51), "1a")
+        kept.note("crictl", None, "1a")
+        self.assertEqual(self.passed("1a"), [])
+
+    def test_a_step_does_not_count_when_the_tree_changed_meanwhile(self):
+        journal.Journal(self.path, "1a").note("crictl", journal.Entry(10.0, 51), "2b")
+        journal.Journal(self.path, "1a").note("crictl", journal.Entry(10.0, 51), None)
+        journal.Journal(self.path, None).note("crictl", journal.Entry(10.0, 51), None)
+        self.assertFalse(self.path.exists())
+
+    def test_a_broken_file_counts_nothing(self):
+        for text in ("", "{", "[]", '{"commit": "1a"}', '{"commit": "1a", "steps": {"crictl": {"seconds": 1}}}'):
+            self.path.write_text(text, encoding="utf-8")
+            self.assertEqual(self.passed("1a"), [], text)
+
+    def test_a_tree_is_its_commit_as_long_as_only_corpora_changed(self):
+        def git(*arguments):
+            identity = ("-c", "user.name=test", "-c", "user.email=test@localhost")
+            subprocess.run(["git", "-C", self.folder, *identity, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+        self.assertIsNone(journal.tree(self.folder))
+        git("init", "-q")
+        git("commit", "-q", "--allow-empty", "-m", "empty")
+        commit = journal.tree(self.folder)
+        self.assertEqual(len(commit), 40)
+        (self.folder / "fuzz" / "corpus").mkdir(parents=True)
+        (self.folder / "fuzz" / "corpus" / "found").touch()
+        self.assertEqual(journal.tree(self.folder), commit)
+        (self.folder / "more").touch()
+        self.assertIsNone(journal.tree(self.folder))
 
 
 class Values(unittest.TestCase):

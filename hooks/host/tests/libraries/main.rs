@@ -196,8 +196,10 @@ async fn a_crash_costs_one_call() {
         let crash = plugin.call(HookType::PreCreateContainer, Bytes::new(), PLENTY).await;
         assert!(crash.expect_err("a crash").message().contains("ended during the call"));
     }
+    let started = Instant::now();
     let pause = plugin.call(HookType::PreStartContainer, Bytes::new(), PLENTY).await.expect_err("a pause");
     assert!(pause.message().contains("is started again in"), "{pause}");
+    assert!(started.elapsed() < PLENTY, "nobody is waited for");
     support::until(|| plugin.health().restarts == 3).await;
     assert!(plugin.call(HookType::PreStartContainer, Bytes::new(), PLENTY).await.is_ok());
 }
