@@ -269,6 +269,11 @@ cpuset.cpus cpuset.mems memory.min memory.low memory.high memory.max memory.swap
 memory.soft_limit_in_bytes memory.memsw.limit_in_bytes io.weight io.max blkio.weight pids.max""".split()
 
 
+def all_cpus():
+    """The CPUs of the machine, as the kernel writes them."""
+    return pathlib.Path("/sys/devices/system/cpu/online").read_text(encoding="ascii").strip()
+
+
 def group_values():
     """Every value of every control group of pods by path, and the OOM scores of their processes."""
     found = {}
