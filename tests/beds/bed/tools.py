@@ -156,11 +156,15 @@ def _build_kernel(out):
     run(["depmod", "-b", out, release])
 
 
+# These programs run for seconds and their release profiles compile for many minutes.
+QUICK_RELEASE = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "1", "CARGO_PROFILE_RELEASE_LTO": "off", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16"}
+
+
 def _cargo_builder(package, version):
     def build(out):
         # A target folder of its own: the one of the workspace would be locked, and grow.
         with tempfile.TemporaryDirectory(dir=cache_folder()) as target:
-            environment = dict(os.environ, CARGO_TARGET_DIR=target)
+            environment = {**os.environ, **QUICK_RELEASE, "CARGO_TARGET_DIR": target}
             run(["cargo", "install", "--quiet", "--locked", "--root", out, "--version", version, package], cwd="/", env=environment)
 
     return build
