@@ -7,7 +7,7 @@ PROGRAMS = cargo build --locked --release -p koord-runtime-proxy -p koordctl -p 
 help:
 	@echo 'make demo         run pods through the proxy and show asked, sent and found values'
 	@echo 'make test         all tests that fit in half an hour with warm caches'
-	@echo 'make test-full    all tests: every critest mode, both kubelets, virtual machine, fuzzing, soak'
+	@echo 'make test-full    all tests: every critest mode, both kubelets, virtual machine, fuzzing, soak; hours (RESUME=1: without steps that passed on this commit)'
 	@echo 'make bench-relay  latency, CPU time and memory of the relay beside other relays'
 	@echo 'make bench-hooks  what rules, hook plugins and a hook server add to a held call'
 	@echo 'make bench-usage  CPU time and memory of sampling beside a naive collector'
@@ -46,7 +46,7 @@ test:
 
 test-full:
 	@tests/setup packages
-	@tests/suite full
+	@tests/suite full $(if $(RESUME),--resume)
 
 bench-relay:
 	$(PROGRAMS)

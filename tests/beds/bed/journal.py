@@ -1,6 +1,7 @@
 """Which steps of a suite passed on which tree, so that a long suite can be gone on with after it was interrupted."""
 
 import dataclasses
+import fcntl
 import json
 import subprocess
 
@@ -50,10 +51,13 @@ class Journal:
         """
         if self.commit is None or (entry and commit != self.commit):
             return
-        self.entries.pop(name, None)
-        if entry:
-            self.entries[name] = entry
-        steps = {name: dataclasses.asdict(kept) for name, kept in self.entries.items()}
-        temporary = self.path.with_suffix(".new")
-        temporary.write_text(json.dumps({"commit": self.commit, "steps": steps}, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(self.path)
+        with open(self.path.with_suffix(".lock"), "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.entries = self._read()  # another suite may run other steps meanwhile
+            self.entries.pop(name, None)
+            if entry:
+                self.entries[name] = entry
+            steps = {name: dataclasses.asdict(kept) for name, kept in self.entries.items()}
+            temporary = self.path.with_suffix(".new")
+            temporary.write_text(json.dumps({"commit": self.commit, "steps": steps}, indent=1) + "\n", encoding="utf-8")
+            temporary.replace(self.path)

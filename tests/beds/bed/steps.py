@@ -105,14 +105,13 @@ def _run(step, log):
     return Outcome(step, child.returncode, time.monotonic() - start, passed, failed), text
 
 
-def run_all(suite, steps, resume=False):
+def run_all(suite, steps, commit=None, resume=False):
     """Runs the steps; prints a line for each, the end of the output of those that fail, and the summary.
 
-    With `resume` steps that passed in an earlier run on the commit that is checked out are not run again.
+    What passes is kept for the commit. With `resume` steps that passed on it in an earlier run are not run again.
     """
     folder = TARGET / "test-logs" / suite
     folder.mkdir(parents=True, exist_ok=True)
-    commit = journal.tree()
     if resume and commit is None:
         print("nothing can be gone on with: files differ from the commit that is checked out", file=sys.stderr)
         return 2

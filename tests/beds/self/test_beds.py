@@ -182,6 +182,12 @@ class GoingOn(unittest.TestCase):
         self.assertEqual(journal.Journal(self.path, "1a").entries["crictl"], journal.Entry(10.0, 51))
         self.assertEqual((self.passed("2b"), self.passed(None)), ([], []))
 
+    def test_two_suites_at_once_keep_both_their_steps(self):
+        kept, other = journal.Journal(self.path, "1a"), journal.Journal(self.path, "1a")
+        kept.note("crictl", journal.Entry(10.0, 51), "1a")
+        other.note("kubelet", journal.Entry(85.0, 48), "1a")
+        self.assertEqual(self.passed("1a"), ["crictl", "kubelet"])
+
     def test_a_step_that_fails_later_counts_no_more(self):
         kept = journal.Journal(self.path, "1a")
         kept.note("crictl", journal.Entry(10.0, 51), "1a")
