@@ -22,7 +22,9 @@ use koord_intercept::request::{Known, Subject};
 use koord_intercept::skip::SkipRule;
 use koord_intercept::working::Working;
 use koord_intercept::{CriMethod, HookSet, HookType};
+use tokio::sync::OwnedRwLockReadGuard;
 
+use koord_admin::Mode;
 use koord_hooks::chain::{Carrier, Chain, Snapshot};
 
 use crate::dispatcher::Dispatcher;
@@ -138,6 +140,10 @@ pub struct CallState {
     order: Option<OrderGuard>,
     /// What is recorded in the ledger if the call succeeds.
     drafts: Drafts,
+    /// The mode of rules when they were asked.
+    mode: Option<Mode>,
+    /// Values are not put back while the request carries others.
+    sending: Option<OwnedRwLockReadGuard<()>>,
     report: Box<Report>,
 }
 
@@ -157,6 +163,8 @@ impl CallState {
             skipped: false,
             order: None,
             drafts: Drafts::default(),
+            mode: None,
+            sending: None,
             report,
         }
     }
@@ -530,6 +538,7 @@ impl Pipeline {
                 false
             }
         };
+        call.sending = None;
         self.pass_failpoint("call-committed");
         // The next call on the container may begin.
         call.order = None;

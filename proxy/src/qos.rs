@@ -41,6 +41,7 @@ use koord_intercept::record::PodRecord;
 use koord_intercept::skip::SkipRule;
 use koord_rules::{Asked, ContainerView, Plan, PodFacts, PodView, Severity};
 use koord_topology::pools::PodCpus;
+use tokio::sync::OwnedRwLockReadGuard;
 
 use crate::backend_client::BackendClient;
 use crate::metrics::WriteCounter;
@@ -123,7 +124,12 @@ pub struct Qos {
     /// Shared by all who write for rules, and taken alone before values are put back: who had begun has ended then, and
     /// who comes later sees the mode.
     writing: RwLock<()>,
+    /// The same for calls whose request carries values: from the decision until what came of it is in the ledger.
+    sending: Arc<tokio::sync::RwLock<()>>,
 }
+
+/// How long values are kept from being put back by a call that carries others to the runtime.
+const SENDING_LIMIT: Duration = Duration::from_secs(10);
 
 /// A pod as rules see it, its annotations read.
 #[derive(Debug)]
@@ -183,6 +189,7 @@ impl Qos {
             learns: AtomicBool::new(false),
             conflicts: std::sync::atomic::AtomicU64::new(0),
             writing: RwLock::new(()),
+            sending: Arc::default(),
             acts,
         }
     }
@@ -220,6 +227,21 @@ impl Qos {
     fn enforcing(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let held = self.writing.read().unwrap_or_else(PoisonError::into_inner);
         (self.mode() == Mode::Enforce).then_some(held)
+    }
+
+    /// To be held by a call whose request carries values, until what came of it is in the ledger; nothing if rules are
+    /// not enforced.
+    pub fn begin_sending(&self) -> Option<OwnedRwLockReadGuard<()>> {
+        // Only putting values back takes it alone, and has changed the mode before.
+        let held = self.sending.clone().try_read_owned().ok()?;
+        (self.mode() == Mode::Enforce).then_some(held)
+    }
+
+    /// Waits for calls whose requests carry values.
+    async fn wait_for_senders(&self) {
+        if tokio::time::timeout(SENDING_LIMIT, self.sending.write()).await.is_err() {
+            tracing::warn!("a call to the runtime takes too long: values that it sets are not put back");
+        }
     }
 
     /// Waits for all who write for rules. Blocks.
@@ -313,12 +335,12 @@ impl Qos {
         }
     }
 
-    /// The wishes for a container that is being created or updated, and the way they take.
+    /// The wishes for a container that is being created or updated, and the way they take; both are noted in the draft.
     pub fn decide_container(
         &self,
         pod_id: Option<&str>,
         pod: &Arc<PodRecord>,
-        draft: &Draft,
+        draft: &mut Draft,
     ) -> (Plan, Carried) {
         let node = self.node();
         let known = self.facts(pod_id, pod);
@@ -332,6 +354,10 @@ impl Qos {
                 apply::resource_of(&field.as_str())
                     .is_some_and(|file| self.executor.load().supported(file) == Support::Yes)
             });
+        if draft.is_adopted() {
+            adopt::disown(draft.level_mut(), &plan, |_| true);
+        }
+        draft.rules(&plan, &carried);
         (plan, carried)
     }
 

@@ -40,7 +40,8 @@ impl Pipeline {
         }
         let Some(mut working) = call.working.take() else { return pass(call) };
         let budget = Budget::new(&self.parts.limits, deadline, Instant::now());
-        let mode = self.rules_mode();
+        let (mode, sending) = self.begin_sending(working.method());
+        (call.mode, call.sending) = (mode, sending);
         // In shadow mode everybody is asked about a copy, and the request goes as it came.
         let asked = (mode == Some(Mode::Shadow)).then(|| working.clone());
         for stage in working.stages() {

@@ -6,6 +6,7 @@ use koord_admin::Mode;
 use koord_intercept::record::Change;
 use koord_intercept::working::{Stage, Working};
 use koord_intercept::{CriMethod, HookType};
+use tokio::sync::OwnedRwLockReadGuard;
 
 use super::{BoxFuture, CallState, Pipeline};
 use crate::qos::draft::Draft;
@@ -47,9 +48,23 @@ fn is_about_a_pod(stage: Stage) -> bool {
 }
 
 impl Pipeline {
-    /// The mode of rules; `None` without rules.
-    pub(super) fn rules_mode(&self) -> Option<Mode> {
-        self.parts.qos.as_ref().map(|qos| qos.mode())
+    /// The mode in which rules are asked for a call, `None` without rules; and what a call must hold whose request carries
+    /// values of containers.
+    pub(super) fn begin_sending(
+        &self,
+        method: CriMethod,
+    ) -> (Option<Mode>, Option<OwnedRwLockReadGuard<()>>) {
+        let Some(qos) = &self.parts.qos else { return (None, None) };
+        let mode = qos.mode();
+        let carries = matches!(method, CriMethod::CreateContainer | CriMethod::UpdateContainerResources);
+        if mode != Mode::Enforce || !carries {
+            return (Some(mode), None);
+        }
+        match qos.begin_sending() {
+            Some(held) => (Some(mode), Some(held)),
+            // Stepped aside this moment.
+            None => (Some(qos.mode()), None),
+        }
     }
 
     /// The record of a stage in the ledger, begun with what the kubelet asks.
@@ -65,7 +80,12 @@ impl Pipeline {
             Some(known) => working.asked_over(known),
             None => container.resources.clone().unwrap_or_default(),
         };
-        Some(Draft::of_container(&container.metadata.name, asked))
+        let (name, is_adopted) = (&container.metadata.name, known.is_none() && call.container_id.is_some());
+        Some(if is_adopted {
+            Draft::of_adopted_container(name, asked)
+        } else {
+            Draft::of_container(name, asked)
+        })
     }
 
     /// Asks the rules about one stage and applies their wishes to `working`; values of a pod's cgroup are
@@ -99,7 +119,6 @@ impl Pipeline {
             None => working.pod_id(),
         };
         let (plan, carried) = qos.decide_container(pod_id, &pod, draft);
-        draft.rules(&plan, &carried);
         if mode == Mode::Enforce {
             if let Some(refusal) = qos.refusal(&plan) {
                 return Err(refusal);
@@ -123,8 +142,8 @@ impl Pipeline {
     /// of it.
     pub(super) fn settle(&self, working: &Working, call: &mut CallState, ids: Ids) -> Option<BoxFuture<()>> {
         let qos = self.parts.qos.clone()?;
-        let mode = qos.mode();
-        let applied = mode == Mode::Enforce;
+        // Whatever the mode is by now: what the request carried is what counts.
+        let applied = call.mode == Some(Mode::Enforce);
         let drafts = std::mem::take(&mut call.drafts).0;
         let method = working.method();
         let ledger = qos.ledger();

@@ -38,6 +38,8 @@ pub struct Draft {
     /// Name of the container; empty for a pod.
     name: String,
     level: Level,
+    /// What is asked was not asked of this proxy: the runtime told of it.
+    adopted: bool,
 }
 
 impl Draft {
@@ -52,7 +54,12 @@ impl Draft {
             }
         }
         level.asked = Some(asked);
-        Self { name: name.to_owned(), level }
+        Self { name: name.to_owned(), level, adopted: false }
+    }
+
+    /// Begins with what the runtime was told of a container before this proxy knew it, and what a request changes.
+    pub fn of_adopted_container(name: &str, asked: LinuxContainerResources) -> Self {
+        Self { adopted: true, ..Self::of_container(name, asked) }
     }
 
     /// Begins a pod's fields, whose asked values are found in the kernel when they are first written.
@@ -68,6 +75,11 @@ impl Draft {
     /// What the kubelet asks of the container.
     pub fn asked(&self) -> Option<&LinuxContainerResources> {
         self.level.asked.as_ref()
+    }
+
+    /// Whether what is asked may be what a proxy before this one made of it.
+    pub fn is_adopted(&self) -> bool {
+        self.adopted
     }
 
     /// The level as it is by now.

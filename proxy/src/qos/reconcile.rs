@@ -163,7 +163,7 @@ impl Qos {
         self.round(true);
     }
 
-    fn look_at_pod(&self, id: &str, pod: &Arc<PodRecord>, mode: Mode) {
+    pub(super) fn look_at_pod(&self, id: &str, pod: &Arc<PodRecord>, mode: Mode) {
         let mut level = self.ledger().pod(id).as_deref().cloned().unwrap_or_default();
         let mut sandbox = acts::take_sandbox(&mut level);
         self.write_pod(pod, &mut level, mode);

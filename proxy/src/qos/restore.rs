@@ -11,7 +11,7 @@ use koord_rules::Level as RuleLevel;
 
 use super::acts::{self, Acted};
 use super::apply::{owner, resource_of, value_to_restore};
-use super::ledger::{KUBELET, Level};
+use super::ledger::{Entry, KUBELET, Level};
 use super::{Qos, locked};
 use crate::backend_client::BackendClient;
 
@@ -25,19 +25,24 @@ impl Qos {
     /// those that the runtime has just written.
     pub async fn restore(self: &Arc<Self>, runtime: &BackendClient) -> RestoreReport {
         self.set_mode(Mode::Off);
+        self.wait_for_senders().await;
         let qos = self.clone();
-        if let Err(error) = self.async_runtime.spawn_blocking(move || qos.wait_for_writers()).await {
+        let prepared = self.async_runtime.spawn_blocking(move || {
+            qos.wait_for_writers();
+            qos.look_at_unknown();
+        });
+        if let Err(error) = prepared.await {
             tracing::error!(%error, "waiting for writers of values ended in a panic");
         }
         let mut failed = Vec::new();
         for (id, known) in self.store.containers() {
             let Some(level) = self.ledger().container(&id) else { continue };
-            let tells = level.entries.iter().any(|entry| entry.changes() && !entry.by_file);
-            if known.container.stopped.is_some() || !tells {
+            if known.container.stopped.is_some() || !level.entries.iter().any(is_told) {
                 continue;
             }
             let asked = level.asked.clone().unwrap_or_default();
-            match runtime.update_container_resources(&id, &told_to_put_back(&level), UPDATE_LIMIT).await {
+            let told = told_to_put_back(&level, &self.node().all_cpus.to_string());
+            match runtime.update_container_resources(&id, &told, UPDATE_LIMIT).await {
                 Ok(()) => {
                     let mut record = (*known.container).clone();
                     record.resources = Some(asked);
@@ -67,6 +72,25 @@ impl Qos {
             "values of the kubelet put back"
         );
         report
+    }
+
+    /// Notes what rules wish for pods and containers that no round has looked at yet: an earlier proxy may have written
+    /// just that. Blocks.
+    fn look_at_unknown(&self) {
+        for (id, pod) in self.store.pods() {
+            if pod.stopped.is_none() && !self.skips(&pod) && self.ledger().pod(&id).is_none() {
+                self.look_at_pod(&id, &pod, Mode::Shadow);
+            }
+        }
+        for (id, known) in self.store.containers() {
+            if known.container.stopped.is_none()
+                && self.ledger().container(&id).is_none()
+                && !self.skips(&known.pod)
+                && self.concerns(&known.pod)
+            {
+                self.write_container(&id, &known.container, &known.pod, Mode::Shadow);
+            }
+        }
     }
 
     fn restore_files(&self) -> RestoreReport {
@@ -166,18 +190,25 @@ impl Qos {
     }
 }
 
+/// Whether the runtime may remember another value than the kubelet's: also of an entry that a file carries now, since a
+/// request can have carried it in the life of a proxy that was killed before it had noted that.
+fn is_told(entry: &Entry) -> bool {
+    let is_limit =
+        matches!(&*entry.field, "cpu.shares" | "cpu.cfs_quota_us" | "memory.limit_in_bytes" | "cpuset.cpus");
+    entry.changes() && (is_limit || !entry.by_file)
+}
+
 /// What the runtime is told of a container: what the kubelet asked, and "no limit" where it asked nothing and has one now.
 ///
-/// A field that is not set keeps its value: files would be put back, and systemd, which remembers what the runtime told
-/// it, would write the limit again when it reads its units again.
-fn told_to_put_back(level: &Level) -> LinuxContainerResources {
+/// A field that is not set keeps its value: files would be put back, and the limit would come back with the next update
+/// that the kubelet sends, or when systemd, which remembers what the runtime told it, reads its units again.
+fn told_to_put_back(level: &Level, all_cpus: &str) -> LinuxContainerResources {
     let mut told = level.asked.clone().unwrap_or_default();
-    let unasked =
-        level.entries.iter().filter(|entry| entry.changes() && !entry.by_file && entry.asked.is_none());
-    for entry in unasked {
+    for entry in level.entries.iter().filter(|entry| is_told(entry) && entry.asked.is_none()) {
         match &*entry.field {
             "cpu.cfs_quota_us" if told.cpu_quota == 0 => told.cpu_quota = -1,
             "memory.limit_in_bytes" if told.memory_limit_in_bytes == 0 => told.memory_limit_in_bytes = -1,
+            "cpuset.cpus" if told.cpuset_cpus.is_empty() => all_cpus.clone_into(&mut told.cpuset_cpus),
             _ => {}
         }
     }
@@ -199,18 +230,43 @@ mod tests {
             entry.asked = asked.map(Into::into);
             entry.sent = Some("50000".into());
         }
-        let told = told_to_put_back(&level);
+        let told = told_to_put_back(&level, "0-3");
         assert_eq!((told.cpu_quota, told.memory_limit_in_bytes, told.cpu_shares), (-1, -1, 0));
+        assert_eq!(told.cpuset_cpus, "");
 
-        // What the kubelet asked is told as it is; what a file carries and what nobody changed is not the runtime's.
+        // A file carries it now: a request may have carried it before.
         level.entry_mut("cpu.cfs_quota_us").by_file = true;
+        assert_eq!(told_to_put_back(&level, "0-3").cpu_quota, -1);
+        let cpus = level.entry_mut("cpuset.cpus");
+        (cpus.owner, cpus.sent) = ("CpuSet".into(), Some("2".into()));
+        assert_eq!(told_to_put_back(&level, "0-3").cpuset_cpus, "0-3");
+
+        // What the kubelet asked is told as it is, and what nobody changed is not told.
         level.entry_mut("memory.limit_in_bytes").owner = KUBELET.into();
-        let told = told_to_put_back(&level);
-        assert_eq!((told.cpu_quota, told.memory_limit_in_bytes), (0, 0));
-        level.entry_mut("cpu.cfs_quota_us").by_file = false;
         level.entry_mut("cpu.cfs_quota_us").asked = Some("20000".into());
-        level.asked =
-            Some(LinuxContainerResources { cpu_quota: 20000, ..LinuxContainerResources::default() });
-        assert_eq!(told_to_put_back(&level).cpu_quota, 20000);
+        level.entry_mut("cpuset.cpus").asked = Some("1".into());
+        level.asked = Some(LinuxContainerResources {
+            cpu_quota: 20000,
+            cpuset_cpus: "1".into(),
+            ..LinuxContainerResources::default()
+        });
+        let told = told_to_put_back(&level, "0-3");
+        assert_eq!((told.cpu_quota, told.memory_limit_in_bytes, &*told.cpuset_cpus), (20000, 0, "1"));
+    }
+
+    #[test]
+    fn the_runtime_is_told_of_values_that_a_request_can_carry() {
+        let mut level = Level::default();
+        let entry = level.entry_mut("cpu.bvt_warp_ns");
+        (entry.owner, entry.sent, entry.by_file) = ("GroupIdentity".into(), Some("-1".into()), true);
+        assert!(!level.entries.iter().any(is_told));
+        let entry = level.entry_mut("cpu.shares");
+        (entry.asked, entry.sent) = (Some("2".into()), Some("512".into()));
+        assert!(!level.entries.iter().any(is_told), "it is the kubelet's");
+        level.entry_mut("cpu.shares").owner = "BatchResource".into();
+        for by_file in [false, true] {
+            level.entry_mut("cpu.shares").by_file = by_file;
+            assert!(level.entries.iter().any(is_told));
+        }
     }
 }

@@ -126,8 +126,7 @@ impl Bed {
     pub(super) fn start_container(&self, asked: LinuxContainerResources) -> Carried {
         let pod = self.store.pod("p1").expect("a pod");
         let mut draft = Draft::of_container("main", asked.clone());
-        let (plan, carried) = self.qos.decide_container(Some("p1"), &pod, &draft);
-        draft.rules(&plan, &carried);
+        let (_, carried) = self.qos.decide_container(Some("p1"), &pod, &mut draft);
         let applied = self.qos.mode() == Mode::Enforce;
         self.qos.ledger().put_container(ID, draft.finish(applied, None));
         let record = ContainerRecord {
@@ -382,6 +381,92 @@ fn values_of_an_earlier_life_are_not_taken_for_those_of_the_kubelet() {
         assert_eq!(bed.found(directory, "cpu.cfs_quota_us"), "-1", "{directory}");
         assert_eq!(bed.found(directory, "memory.limit_in_bytes"), "-1", "{directory}");
     }
+}
+
+/// The kubelet may send an update before the first round.
+#[test]
+fn an_update_of_an_adopted_container_does_not_ask_for_what_an_earlier_life_sent() {
+    let bed = Bed::new(Mode::Enforce);
+    bed.run_pod(batch_pod());
+    let pod = bed.store.pod("p1").expect("a pod");
+    let told = LinuxContainerResources {
+        cpu_shares: 512,
+        cpu_quota: 100_000,
+        memory_limit_in_bytes: 1 << 30,
+        cpuset_cpus: "0-1".into(),
+        ..Default::default()
+    };
+    for (mut draft, quota, shares) in [
+        (Draft::of_adopted_container("main", told.clone()), 0, 2),
+        (Draft::of_container("main", told), 100_000, 512),
+    ] {
+        let (_, carried) = bed.qos.decide_container(Some("p1"), &pod, &mut draft);
+        assert_eq!((carried.patch.cpu_quota, carried.patch.cpu_shares), (Some(100_000), Some(512)));
+        let level = draft.finish(true, None);
+        let asked = level.asked.as_ref().expect("known");
+        assert_eq!((asked.cpu_quota, asked.cpu_shares, &*asked.cpuset_cpus), (quota, shares, "0-1"));
+        let entry = level.entry("cpu.cfs_quota_us").expect("noted");
+        assert_eq!(entry.asked.is_none(), quota == 0);
+        assert_eq!(entry.sent.as_deref(), Some("100000"));
+    }
+}
+
+/// Stepping aside right after the start, when no round has looked at anything.
+#[test]
+fn values_of_an_earlier_life_are_put_back_before_the_first_round() {
+    let bed = Bed::new(Mode::Enforce);
+    let container = format!("{PARENT}/{ID}");
+    for directory in [PARENT, &container] {
+        for (file, text) in
+            [("cpu.shares", "512"), ("cpu.cfs_quota_us", "100000"), ("memory.limit_in_bytes", "1073741824")]
+        {
+            bed.set(directory, file, text);
+        }
+    }
+    bed.store.put_pod("p1".to_owned(), batch_pod());
+    let record = ContainerRecord {
+        pod_id: "p1".into(),
+        metadata: ContainerMetadata { name: "main".into(), ..Default::default() },
+        resources: Some(LinuxContainerResources {
+            cpu_shares: 512,
+            cpu_quota: 100_000,
+            memory_limit_in_bytes: 1 << 30,
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    bed.store.put_container(ID.to_owned(), record);
+    bed.step_aside();
+    for directory in [PARENT, &container] {
+        assert_eq!(bed.found(directory, "cpu.shares"), "2", "{directory}");
+        assert_eq!(bed.found(directory, "cpu.cfs_quota_us"), "-1", "{directory}");
+        assert_eq!(bed.found(directory, "memory.limit_in_bytes"), "-1", "{directory}");
+    }
+}
+
+#[test]
+fn calls_that_carry_values_have_ended_before_values_are_put_back() {
+    let bed = Bed::new(Mode::Enforce);
+    bed.run_pod(batch_pod());
+    bed.qos.round_for_test();
+    let (first, second) = (bed.qos.begin_sending(), bed.qos.begin_sending());
+    assert!(first.is_some() && second.is_some(), "calls do not wait for each other");
+    std::thread::scope(|scope| {
+        let stepping = scope.spawn(|| bed.step_aside());
+        while bed.qos.mode() != Mode::Off {
+            std::thread::yield_now();
+        }
+        drop(first);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!stepping.is_finished());
+        assert_eq!(bed.found(PARENT, "cpu.cfs_quota_us"), "100000");
+        assert!(bed.qos.begin_sending().is_none(), "what comes now carries nothing");
+        drop(second);
+        assert_eq!(stepping.join().expect("no panic").failed.len(), 0);
+    });
+    assert_eq!(bed.found(PARENT, "cpu.cfs_quota_us"), "-1");
+    bed.qos.set_mode(Mode::Enforce);
+    assert!(bed.qos.begin_sending().is_some());
 }
 
 #[test]
