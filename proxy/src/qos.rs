@@ -237,6 +237,18 @@ impl Qos {
         (self.mode() == Mode::Enforce).then_some(held)
     }
 
+    /// The records of pods and containers.
+    #[cfg(test)]
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Whether a call is under way whose request carries values.
+    #[cfg(test)]
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sending.try_write().is_err()
+    }
+
     /// Waits for calls whose requests carry values.
     async fn wait_for_senders(&self) {
         if tokio::time::timeout(SENDING_LIMIT, self.sending.write()).await.is_err() {
@@ -467,4 +479,4 @@ fn asked(resources: Option<&koord_hook::v1alpha1::LinuxContainerResources>) -> A
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 mod asking;
 mod faults;
 mod records;
+mod rules;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use koord_cri::v1;
 use koord_hook::v1alpha1 as hook;
+use koord_hooks::chain::BuiltIn;
 use prost::Message;
 use tempfile::TempDir;
 
@@ -48,13 +50,21 @@ impl Bed {
     }
 
     fn with(limits: Limits, skip_namespaces: &[&str]) -> Self {
+        Self::of(limits, skip_namespaces, None)
+    }
+
+    fn of(limits: Limits, skip_namespaces: &[&str], qos: Option<Arc<Qos>>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut registry = prometheus_client::registry::Registry::default();
         let metrics = Metrics::register(&mut registry);
         let trust = Trust::of_this_process();
         let registrations =
             Arc::new(Registrations::new(directory.path().join("hookserver.d"), trust, metrics.clone()));
-        let store = Arc::new(Store::new(metrics.clone()));
+        let store = match &qos {
+            Some(qos) => qos.store().clone(),
+            None => Arc::new(Store::new(metrics.clone())),
+        };
+        let built_in = qos.is_some().then(BuiltIn::default);
         let backend: Endpoint =
             directory.path().join("backend.sock").to_str().expect("text").parse().expect("an endpoint");
         let failover = Arc::new(Failover::new(
@@ -64,7 +74,7 @@ impl Bed {
             Vec::new(),
         ));
         let pipeline = Arc::new(Pipeline::new(Parts {
-            chain: Arc::new(Chain::new(registrations.clone(), None, None)),
+            chain: Arc::new(Chain::new(registrations.clone(), None, built_in)),
             dispatcher: Arc::new(Dispatcher::new(trust, metrics.clone())),
             store: store.clone(),
             failover,
@@ -75,7 +85,7 @@ impl Bed {
                 value: "true".to_owned(),
                 namespaces: skip_namespaces.iter().map(|name| (*name).to_owned()).collect(),
             },
-            qos: None,
+            qos,
             failpoints: Failpoints::default(),
         }));
         Self { directory, registrations, store, pipeline, registry }

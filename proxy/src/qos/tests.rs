@@ -14,24 +14,24 @@ use super::*;
 use crate::metrics::Metrics;
 use crate::trust::Trust;
 
-pub(super) const PARENT: &str = "/kubepods/besteffort/podu1";
-pub(super) const ID: &str = "c1";
+pub(crate) const PARENT: &str = "/kubepods/besteffort/podu1";
+pub(crate) const ID: &str = "c1";
 
 /// One container that asks for half a core and may have one, by the batch resources.
 const BATCH: &str = r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"1Gi"},"limits":{"kubernetes.io/batch-cpu":"1k","kubernetes.io/batch-memory":"1Gi"}}}}"#;
 
-pub(super) const IDENTITY: &str =
+pub(crate) const IDENTITY: &str =
     "resourceQOSStrategy:\n  beClass:\n    cpuQOS:\n      enable: true\n      groupIdentity: -1\n";
 
-pub(super) struct Bed {
+pub(crate) struct Bed {
     pub(super) root: tempfile::TempDir,
     pub(super) store: Arc<Store>,
-    pub(super) qos: Arc<Qos>,
-    async_runtime: tokio::runtime::Runtime,
+    pub(crate) qos: Arc<Qos>,
+    pub(crate) async_runtime: tokio::runtime::Runtime,
 }
 
 impl Bed {
-    pub(super) fn new(mode: Mode) -> Self {
+    pub(crate) fn new(mode: Mode) -> Self {
         Self::with(mode, Gates::default(), Options::default())
     }
 
@@ -113,7 +113,7 @@ impl Bed {
     }
 
     /// What the pipeline does around RunPodSandbox.
-    pub(super) fn run_pod(&self, pod: PodRecord) -> Draft {
+    pub(crate) fn run_pod(&self, pod: PodRecord) -> Draft {
         let mut draft = Draft::of_pod();
         let mode = self.qos.mode();
         self.async_runtime.block_on(self.qos.prepare_pod(Arc::new(pod.clone()), &mut draft, mode));
@@ -155,7 +155,7 @@ impl Bed {
         self.async_runtime.block_on(self.qos.restore(&runtime))
     }
 
-    pub(super) fn field(&self, container: bool, field: &str) -> (Option<String>, Option<String>, String) {
+    pub(crate) fn field(&self, container: bool, field: &str) -> (Option<String>, Option<String>, String) {
         let level = if container { self.qos.ledger().container(ID) } else { self.qos.ledger().pod("p1") };
         let level = level.expect("a level");
         let entry = level.entry(field).unwrap_or_else(|| panic!("{field} is not in {level:?}"));
@@ -182,7 +182,7 @@ pub(super) fn pod(qos: &str, annotations: &[(&str, &str)]) -> PodRecord {
     }
 }
 
-pub(super) fn batch_pod() -> PodRecord {
+pub(crate) fn batch_pod() -> PodRecord {
     pod("BE", &[("node.koordinator.sh/extended-resource-spec", BATCH)])
 }
 

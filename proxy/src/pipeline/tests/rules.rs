@@ -1,0 +1,57 @@
+//! What is recorded of values that rules put into requests.
+
+use koord_admin::Mode;
+
+use super::*;
+use crate::qos::tests as rules;
+
+/// Somebody changes the mode between the request and the runtime's answer.
+#[test]
+fn what_a_request_carried_counts_by_the_mode_it_was_decided_in() {
+    for (decided, later, sent) in
+        [(Mode::Enforce, Mode::Off, Some("100000")), (Mode::Shadow, Mode::Enforce, None)]
+    {
+        let node = rules::Bed::new(decided);
+        node.run_pod(rules::batch_pod());
+        let bed = Bed::of(Limits::default(), &[], Some(node.qos.clone()));
+        bed.pipeline.hooks_changed();
+        let mut request = create_request("p1", rules::PARENT);
+        if let Some(metadata) = request.config.as_mut().and_then(|config| config.metadata.as_mut()) {
+            "main".clone_into(&mut metadata.name);
+        }
+        let response = v1::CreateContainerResponse { container_id: rules::ID.to_owned() }.encode_to_vec();
+        node.async_runtime.block_on(async {
+            let Before { verdict, call } =
+                bed.start(Bed::head("CreateContainer"), request.encode_to_vec()).await;
+            assert_eq!(matches!(verdict, Verdict::Replace(_)), decided == Mode::Enforce, "{verdict:?}");
+            node.qos.set_mode(later);
+            bed.finish(call, 0, &response).await;
+        });
+        let (asked, found, owner) = node.field(true, "cpu.cfs_quota_us");
+        assert_eq!((asked, found.as_deref(), &*owner), (None, sent, "BatchResource"), "{decided} {later}");
+    }
+}
+
+#[test]
+fn a_call_that_carries_values_holds_those_up_who_put_values_back() {
+    let node = rules::Bed::new(Mode::Enforce);
+    node.run_pod(rules::batch_pod());
+    let bed = Bed::of(Limits::default(), &[], Some(node.qos.clone()));
+    bed.pipeline.hooks_changed();
+    let request = create_request("p1", rules::PARENT).encode_to_vec();
+    node.async_runtime.block_on(async {
+        for (status, message) in [
+            (0, v1::CreateContainerResponse { container_id: "c2".to_owned() }.encode_to_vec()),
+            (4, Vec::new()),
+        ] {
+            let Before { call, .. } = bed.start(Bed::head("CreateContainer"), request.clone()).await;
+            assert!(node.qos.is_sending());
+            bed.finish(call, status, &message).await;
+            assert!(!node.qos.is_sending(), "status {status}");
+        }
+        // One that its caller has given up.
+        let Before { call, .. } = bed.start(Bed::head("CreateContainer"), request.clone()).await;
+        drop(call);
+        assert!(!node.qos.is_sending());
+    });
+}
