@@ -22,9 +22,7 @@ use koord_intercept::request::{Known, Subject};
 use koord_intercept::skip::SkipRule;
 use koord_intercept::working::Working;
 use koord_intercept::{CriMethod, HookSet, HookType};
-use tokio::sync::OwnedRwLockReadGuard;
 
-use koord_admin::Mode;
 use koord_hooks::chain::{Carrier, Chain, Snapshot};
 
 use crate::dispatcher::Dispatcher;
@@ -36,7 +34,7 @@ use crate::qos::Qos;
 use crate::store::{OrderGuard, Ordered, Store};
 
 use report::Report;
-use rules::Drafts;
+use rules::RulesAsked;
 
 /// gRPC status CANCELLED, which is what becomes of a call nobody waits for.
 const CANCELLED: u32 = 1;
@@ -138,12 +136,7 @@ pub struct CallState {
     skipped: bool,
     /// Others wait for this call to be done with its container.
     order: Option<OrderGuard>,
-    /// What is recorded in the ledger if the call succeeds.
-    drafts: Drafts,
-    /// The mode of rules when they were asked.
-    mode: Option<Mode>,
-    /// Values are not put back while the request carries others.
-    sending: Option<OwnedRwLockReadGuard<()>>,
+    rules: RulesAsked,
     report: Box<Report>,
 }
 
@@ -162,9 +155,7 @@ impl CallState {
             envs_known: true,
             skipped: false,
             order: None,
-            drafts: Drafts::default(),
-            mode: None,
-            sending: None,
+            rules: RulesAsked::default(),
             report,
         }
     }
@@ -477,7 +468,7 @@ impl Pipeline {
             Err(error) => {
                 // The request passes as it came, so what the hooks said must not be remembered.
                 call.working = None;
-                call.drafts = Drafts::default();
+                call.rules = RulesAsked::default();
                 self.unreadable(method, call, &error)
             }
         }
@@ -538,7 +529,6 @@ impl Pipeline {
                 false
             }
         };
-        call.sending = None;
         self.pass_failpoint("call-committed");
         // The next call on the container may begin.
         call.order = None;

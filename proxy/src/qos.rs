@@ -131,6 +131,9 @@ pub struct Qos {
 /// How long values are kept from being put back by a call that carries others to the runtime.
 const SENDING_LIMIT: Duration = Duration::from_secs(10);
 
+/// Held by a call whose request carries values of rules.
+pub type Sending = OwnedRwLockReadGuard<()>;
+
 /// A pod as rules see it, its annotations read.
 #[derive(Debug)]
 struct KnownPod {
@@ -231,22 +234,10 @@ impl Qos {
 
     /// To be held by a call whose request carries values, until what came of it is in the ledger; nothing if rules are
     /// not enforced.
-    pub fn begin_sending(&self) -> Option<OwnedRwLockReadGuard<()>> {
+    pub fn begin_sending(&self) -> Option<Sending> {
         // Only putting values back takes it alone, and has changed the mode before.
         let held = self.sending.clone().try_read_owned().ok()?;
         (self.mode() == Mode::Enforce).then_some(held)
-    }
-
-    /// The records of pods and containers.
-    #[cfg(test)]
-    pub(crate) fn store(&self) -> &Arc<Store> {
-        &self.store
-    }
-
-    /// Whether a call is under way whose request carries values.
-    #[cfg(test)]
-    pub(crate) fn is_sending(&self) -> bool {
-        self.sending.try_write().is_err()
     }
 
     /// Waits for calls whose requests carry values.

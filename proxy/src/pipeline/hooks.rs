@@ -40,8 +40,8 @@ impl Pipeline {
         }
         let Some(mut working) = call.working.take() else { return pass(call) };
         let budget = Budget::new(&self.parts.limits, deadline, Instant::now());
-        let (mode, sending) = self.begin_sending(working.method());
-        (call.mode, call.sending) = (mode, sending);
+        call.rules = self.begin_rules(working.method());
+        let mode = call.rules.mode();
         // In shadow mode everybody is asked about a copy, and the request goes as it came.
         let asked = (mode == Some(Mode::Shadow)).then(|| working.clone());
         for stage in working.stages() {
@@ -69,7 +69,7 @@ impl Pipeline {
                     draft.hook(&server.name, stage.hook.as_str(), &before, after);
                 }
             }
-            call.drafts.push(draft);
+            call.rules.push(draft);
         }
         if call.report.asked() {
             call.report.asking_done();

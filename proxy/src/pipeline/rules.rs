@@ -6,18 +6,29 @@ use koord_admin::Mode;
 use koord_intercept::record::Change;
 use koord_intercept::working::{Stage, Working};
 use koord_intercept::{CriMethod, HookType};
-use tokio::sync::OwnedRwLockReadGuard;
 
 use super::{BoxFuture, CallState, Pipeline};
+use crate::qos::Sending;
 use crate::qos::draft::Draft;
 
-/// What the stages of a call recorded, in their order.
+/// What came of asking the rules about a call.
 #[derive(Debug, Default)]
-pub(super) struct Drafts(Vec<Draft>);
+pub(super) struct RulesAsked {
+    /// The mode they were asked in; `None` without rules.
+    mode: Option<Mode>,
+    /// What is recorded in the ledger if the call succeeds: a draft of each stage, in their order.
+    drafts: Vec<Draft>,
+    /// Values are not put back while the request carries others.
+    sending: Option<Sending>,
+}
 
-impl Drafts {
+impl RulesAsked {
+    pub(super) fn mode(&self) -> Option<Mode> {
+        self.mode
+    }
+
     pub(super) fn push(&mut self, draft: Option<Draft>) {
-        self.0.extend(draft);
+        self.drafts.extend(draft);
     }
 }
 
@@ -48,23 +59,13 @@ fn is_about_a_pod(stage: Stage) -> bool {
 }
 
 impl Pipeline {
-    /// The mode in which rules are asked for a call, `None` without rules; and what a call must hold whose request carries
-    /// values of containers.
-    pub(super) fn begin_sending(
-        &self,
-        method: CriMethod,
-    ) -> (Option<Mode>, Option<OwnedRwLockReadGuard<()>>) {
-        let Some(qos) = &self.parts.qos else { return (None, None) };
-        let mode = qos.mode();
+    /// Before the first stage of a call: the mode is the same in all of them.
+    pub(super) fn begin_rules(&self, method: CriMethod) -> RulesAsked {
+        let Some(qos) = &self.parts.qos else { return RulesAsked::default() };
         let carries = matches!(method, CriMethod::CreateContainer | CriMethod::UpdateContainerResources);
-        if mode != Mode::Enforce || !carries {
-            return (Some(mode), None);
-        }
-        match qos.begin_sending() {
-            Some(held) => (Some(mode), Some(held)),
-            // Stepped aside this moment.
-            None => (Some(qos.mode()), None),
-        }
+        // First, so that the mode holds for as long as values are not put back.
+        let sending = if carries { qos.begin_sending() } else { None };
+        RulesAsked { mode: Some(qos.mode()), drafts: Vec::new(), sending }
     }
 
     /// The record of a stage in the ledger, begun with what the kubelet asks.
@@ -142,9 +143,9 @@ impl Pipeline {
     /// of it.
     pub(super) fn settle(&self, working: &Working, call: &mut CallState, ids: Ids) -> Option<BoxFuture<()>> {
         let qos = self.parts.qos.clone()?;
+        let RulesAsked { mode, drafts, sending: _until_recorded } = std::mem::take(&mut call.rules);
         // Whatever the mode is by now: what the request carried is what counts.
-        let applied = call.mode == Some(Mode::Enforce);
-        let drafts = std::mem::take(&mut call.drafts).0;
+        let applied = mode == Some(Mode::Enforce);
         let method = working.method();
         let ledger = qos.ledger();
         match method {

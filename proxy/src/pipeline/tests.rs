@@ -53,18 +53,20 @@ impl Bed {
         Self::of(limits, skip_namespaces, None)
     }
 
-    fn of(limits: Limits, skip_namespaces: &[&str], qos: Option<Arc<Qos>>) -> Self {
+    /// One with the rules and records of `node`.
+    fn with_rules(node: &crate::qos::tests::Bed) -> Self {
+        Self::of(Limits::default(), &[], Some(node))
+    }
+
+    fn of(limits: Limits, skip_namespaces: &[&str], node: Option<&crate::qos::tests::Bed>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut registry = prometheus_client::registry::Registry::default();
         let metrics = Metrics::register(&mut registry);
         let trust = Trust::of_this_process();
         let registrations =
             Arc::new(Registrations::new(directory.path().join("hookserver.d"), trust, metrics.clone()));
-        let store = match &qos {
-            Some(qos) => qos.store().clone(),
-            None => Arc::new(Store::new(metrics.clone())),
-        };
-        let built_in = qos.is_some().then(BuiltIn::default);
+        let store = node.map_or_else(|| Arc::new(Store::new(metrics.clone())), |node| node.store.clone());
+        let built_in = node.map(|_| BuiltIn::default());
         let backend: Endpoint =
             directory.path().join("backend.sock").to_str().expect("text").parse().expect("an endpoint");
         let failover = Arc::new(Failover::new(
@@ -85,7 +87,7 @@ impl Bed {
                 value: "true".to_owned(),
                 namespaces: skip_namespaces.iter().map(|name| (*name).to_owned()).collect(),
             },
-            qos,
+            qos: node.map(|node| node.qos.clone()),
             failpoints: Failpoints::default(),
         }));
         Self { directory, registrations, store, pipeline, registry }

@@ -33,6 +33,14 @@ pub(super) struct Dirty {
     pub(super) classes: BTreeMap<&'static str, Level>,
 }
 
+/// Which pods and containers are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Among {
+    All,
+    /// Those of which nothing is recorded yet.
+    Unknown,
+}
+
 const CLASSES: [KubeQos; 3] = [KubeQos::Guaranteed, KubeQos::Burstable, KubeQos::BestEffort];
 
 pub(super) fn class_name(class: KubeQos) -> &'static str {
@@ -129,16 +137,7 @@ impl Qos {
         if all {
             self.look_at_node(mode);
             self.look_at_classes(mode);
-            for (id, pod) in self.store.pods() {
-                if pod.stopped.is_none() && !self.skips(&pod) {
-                    self.look_at_pod(&id, &pod, mode);
-                }
-            }
-            for (id, known) in self.store.containers() {
-                if known.container.stopped.is_none() && !self.skips(&known.pod) && self.concerns(&known.pod) {
-                    self.write_container(&id, &known.container, &known.pod, mode);
-                }
-            }
+            self.look_at_pods(mode, Among::All);
             self.executor().sweep();
             if mode == Mode::Enforce {
                 self.sweep_acts();
@@ -163,7 +162,24 @@ impl Qos {
         self.round(true);
     }
 
-    pub(super) fn look_at_pod(&self, id: &str, pod: &Arc<PodRecord>, mode: Mode) {
+    /// Looks at pods that run, then at containers. Blocks.
+    pub(super) fn look_at_pods(&self, mode: Mode, among: Among) {
+        for (id, pod) in self.store.pods() {
+            let known = among == Among::Unknown && self.ledger().pod(&id).is_some();
+            if !known && pod.stopped.is_none() && !self.skips(&pod) {
+                self.look_at_pod(&id, &pod, mode);
+            }
+        }
+        for (id, found) in self.store.containers() {
+            let known = among == Among::Unknown && self.ledger().container(&id).is_some();
+            let runs = found.container.stopped.is_none();
+            if !known && runs && !self.skips(&found.pod) && self.concerns(&found.pod) {
+                self.write_container(&id, &found.container, &found.pod, mode);
+            }
+        }
+    }
+
+    fn look_at_pod(&self, id: &str, pod: &Arc<PodRecord>, mode: Mode) {
         let mut level = self.ledger().pod(id).as_deref().cloned().unwrap_or_default();
         let mut sandbox = acts::take_sandbox(&mut level);
         self.write_pod(pod, &mut level, mode);

@@ -12,6 +12,7 @@ use koord_rules::Level as RuleLevel;
 use super::acts::{self, Acted};
 use super::apply::{owner, resource_of, value_to_restore};
 use super::ledger::{Entry, KUBELET, Level};
+use super::reconcile::Among;
 use super::{Qos, locked};
 use crate::backend_client::BackendClient;
 
@@ -29,7 +30,8 @@ impl Qos {
         let qos = self.clone();
         let prepared = self.async_runtime.spawn_blocking(move || {
             qos.wait_for_writers();
-            qos.look_at_unknown();
+            // What rules wish for those that no round has looked at yet: an earlier proxy may have written just that.
+            qos.look_at_pods(Mode::Shadow, Among::Unknown);
         });
         if let Err(error) = prepared.await {
             tracing::error!(%error, "waiting for writers of values ended in a panic");
@@ -72,25 +74,6 @@ impl Qos {
             "values of the kubelet put back"
         );
         report
-    }
-
-    /// Notes what rules wish for pods and containers that no round has looked at yet: an earlier proxy may have written
-    /// just that. Blocks.
-    fn look_at_unknown(&self) {
-        for (id, pod) in self.store.pods() {
-            if pod.stopped.is_none() && !self.skips(&pod) && self.ledger().pod(&id).is_none() {
-                self.look_at_pod(&id, &pod, Mode::Shadow);
-            }
-        }
-        for (id, known) in self.store.containers() {
-            if known.container.stopped.is_none()
-                && self.ledger().container(&id).is_none()
-                && !self.skips(&known.pod)
-                && self.concerns(&known.pod)
-            {
-                self.write_container(&id, &known.container, &known.pod, Mode::Shadow);
-            }
-        }
     }
 
     fn restore_files(&self) -> RestoreReport {

@@ -20,12 +20,12 @@ pub(crate) const ID: &str = "c1";
 /// One container that asks for half a core and may have one, by the batch resources.
 const BATCH: &str = r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"1Gi"},"limits":{"kubernetes.io/batch-cpu":"1k","kubernetes.io/batch-memory":"1Gi"}}}}"#;
 
-pub(crate) const IDENTITY: &str =
+pub(super) const IDENTITY: &str =
     "resourceQOSStrategy:\n  beClass:\n    cpuQOS:\n      enable: true\n      groupIdentity: -1\n";
 
 pub(crate) struct Bed {
     pub(super) root: tempfile::TempDir,
-    pub(super) store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     pub(crate) qos: Arc<Qos>,
     pub(crate) async_runtime: tokio::runtime::Runtime,
 }
@@ -140,6 +140,11 @@ impl Bed {
             self.async_runtime.block_on(self.qos.settle_container(ID));
         }
         carried
+    }
+
+    /// Whether a call is under way whose request carries values.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.qos.sending.try_write().is_err()
     }
 
     /// What it does after RunPodSandbox.
@@ -332,19 +337,15 @@ fn whoever_writes_has_ended_before_values_are_put_back() {
     assert_eq!(bed.found(PARENT, "cpu.cfs_quota_us"), "-1");
 }
 
-/// A proxy that was killed before it had noted what the kubelet asked has left its values behind.
-#[test]
-fn values_of_an_earlier_life_are_not_taken_for_those_of_the_kubelet() {
-    let bed = Bed::new(Mode::Enforce);
-    let container = format!("{PARENT}/{ID}");
-    for directory in [PARENT, &container] {
+/// Values in the cgroups of the pod and its container, and the record that the runtime gives of the container.
+fn left_by_an_earlier_life(bed: &Bed) -> ContainerRecord {
+    for directory in [PARENT, &format!("{PARENT}/{ID}")] {
         for (file, text) in
             [("cpu.shares", "512"), ("cpu.cfs_quota_us", "100000"), ("memory.limit_in_bytes", "1073741824")]
         {
             bed.set(directory, file, text);
         }
     }
-    bed.run_pod(batch_pod());
     let resources = LinuxContainerResources {
         cpu_shares: 512,
         cpu_quota: 100_000,
@@ -352,13 +353,29 @@ fn values_of_an_earlier_life_are_not_taken_for_those_of_the_kubelet() {
         memory_limit_in_bytes: 1 << 30,
         ..Default::default()
     };
-    let record = ContainerRecord {
+    ContainerRecord {
         pod_id: "p1".into(),
         metadata: ContainerMetadata { name: "main".into(), ..Default::default() },
         resources: Some(resources),
         ..Default::default()
-    };
-    bed.store.put_container(ID.to_owned(), record);
+    }
+}
+
+fn assert_nothing_is_left(bed: &Bed) {
+    for directory in [PARENT, &format!("{PARENT}/{ID}")] {
+        assert_eq!(bed.found(directory, "cpu.shares"), "2", "{directory}");
+        assert_eq!(bed.found(directory, "cpu.cfs_quota_us"), "-1", "{directory}");
+        assert_eq!(bed.found(directory, "memory.limit_in_bytes"), "-1", "{directory}");
+    }
+}
+
+/// A proxy that was killed before it had noted what the kubelet asked has left its values behind.
+#[test]
+fn values_of_an_earlier_life_are_not_taken_for_those_of_the_kubelet() {
+    let bed = Bed::new(Mode::Enforce);
+    let container = left_by_an_earlier_life(&bed);
+    bed.run_pod(batch_pod());
+    bed.store.put_container(ID.to_owned(), container);
     bed.qos.round_for_test();
     for (container, field, asked) in [
         (false, "cpu.shares", Some("2")),
@@ -376,11 +393,7 @@ fn values_of_an_earlier_life_are_not_taken_for_those_of_the_kubelet() {
     let asked = level.asked.as_ref().expect("known");
     assert_eq!((asked.cpu_shares, asked.cpu_quota, asked.memory_limit_in_bytes), (2, 0, 0));
     bed.step_aside();
-    for directory in [PARENT, &container] {
-        assert_eq!(bed.found(directory, "cpu.shares"), "2", "{directory}");
-        assert_eq!(bed.found(directory, "cpu.cfs_quota_us"), "-1", "{directory}");
-        assert_eq!(bed.found(directory, "memory.limit_in_bytes"), "-1", "{directory}");
-    }
+    assert_nothing_is_left(&bed);
 }
 
 /// The kubelet may send an update before the first round.
@@ -415,33 +428,10 @@ fn an_update_of_an_adopted_container_does_not_ask_for_what_an_earlier_life_sent(
 #[test]
 fn values_of_an_earlier_life_are_put_back_before_the_first_round() {
     let bed = Bed::new(Mode::Enforce);
-    let container = format!("{PARENT}/{ID}");
-    for directory in [PARENT, &container] {
-        for (file, text) in
-            [("cpu.shares", "512"), ("cpu.cfs_quota_us", "100000"), ("memory.limit_in_bytes", "1073741824")]
-        {
-            bed.set(directory, file, text);
-        }
-    }
     bed.store.put_pod("p1".to_owned(), batch_pod());
-    let record = ContainerRecord {
-        pod_id: "p1".into(),
-        metadata: ContainerMetadata { name: "main".into(), ..Default::default() },
-        resources: Some(LinuxContainerResources {
-            cpu_shares: 512,
-            cpu_quota: 100_000,
-            memory_limit_in_bytes: 1 << 30,
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
-    bed.store.put_container(ID.to_owned(), record);
+    bed.store.put_container(ID.to_owned(), left_by_an_earlier_life(&bed));
     bed.step_aside();
-    for directory in [PARENT, &container] {
-        assert_eq!(bed.found(directory, "cpu.shares"), "2", "{directory}");
-        assert_eq!(bed.found(directory, "cpu.cfs_quota_us"), "-1", "{directory}");
-        assert_eq!(bed.found(directory, "memory.limit_in_bytes"), "-1", "{directory}");
-    }
+    assert_nothing_is_left(&bed);
 }
 
 #[test]

@@ -13,8 +13,7 @@ fn what_a_request_carried_counts_by_the_mode_it_was_decided_in() {
     {
         let node = rules::Bed::new(decided);
         node.run_pod(rules::batch_pod());
-        let bed = Bed::of(Limits::default(), &[], Some(node.qos.clone()));
-        bed.pipeline.hooks_changed();
+        let bed = Bed::with_rules(&node);
         let mut request = create_request("p1", rules::PARENT);
         if let Some(metadata) = request.config.as_mut().and_then(|config| config.metadata.as_mut()) {
             "main".clone_into(&mut metadata.name);
@@ -36,8 +35,7 @@ fn what_a_request_carried_counts_by_the_mode_it_was_decided_in() {
 fn a_call_that_carries_values_holds_those_up_who_put_values_back() {
     let node = rules::Bed::new(Mode::Enforce);
     node.run_pod(rules::batch_pod());
-    let bed = Bed::of(Limits::default(), &[], Some(node.qos.clone()));
-    bed.pipeline.hooks_changed();
+    let bed = Bed::with_rules(&node);
     let request = create_request("p1", rules::PARENT).encode_to_vec();
     node.async_runtime.block_on(async {
         for (status, message) in [
@@ -45,13 +43,13 @@ fn a_call_that_carries_values_holds_those_up_who_put_values_back() {
             (4, Vec::new()),
         ] {
             let Before { call, .. } = bed.start(Bed::head("CreateContainer"), request.clone()).await;
-            assert!(node.qos.is_sending());
+            assert!(node.is_sending());
             bed.finish(call, status, &message).await;
-            assert!(!node.qos.is_sending(), "status {status}");
+            assert!(!node.is_sending(), "status {status}");
         }
         // One that its caller has given up.
         let Before { call, .. } = bed.start(Bed::head("CreateContainer"), request.clone()).await;
         drop(call);
-        assert!(!node.qos.is_sending());
+        assert!(!node.is_sending());
     });
 }
