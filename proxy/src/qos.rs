@@ -284,6 +284,8 @@ impl Qos {
         match self.tree.executor(Some(driver), &self.observer) {
             Ok(executor) => {
                 self.executor.store(Arc::new(executor));
+                // The new one knows nothing of the runtime's formula.
+                self.learns.store(true, Ordering::Relaxed);
                 self.refresh_node();
             }
             Err(error) => tracing::warn!(%error, "control groups not found again"),

@@ -318,10 +318,14 @@ impl Executor {
     }
 
     /// Sees which formula the runtime uses, from the group of a container for which it was asked `shares` and which nobody
-    /// else has written. Nothing if that cannot be told; the executor then goes on with the formula it has. A formula that
-    /// was set stays.
+    /// else has written. Nothing if that cannot be told, and of a group whose shares this executor has set: that would be
+    /// its own formula. The executor then goes on with the formula it has. A formula that was set stays.
     pub fn learn_conversion(&self, path: &CgroupPath, shares: i64) -> Option<Conversion> {
         if self.version() == CgroupVersion::V1 {
+            return None;
+        }
+        if self.lock_state().group(path).is_some_and(|group| group.file(Resource::CpuShares, None).is_some())
+        {
             return None;
         }
         let text = self.open(Controller::Cpu, path).ok()?.read("cpu.weight").ok()?;

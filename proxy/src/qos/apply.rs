@@ -474,7 +474,7 @@ impl Qos {
     }
 
     /// Sees from a container that the runtime has made how it turns shares into a weight; true if that is not
-    /// what was taken for granted.
+    /// what was taken for granted. To be asked before the container's first write: afterwards nothing is seen.
     fn learn_conversion(&self, id: &str, container: &ContainerRecord, pod: &PodRecord) -> bool {
         if self.executor().layout().version() == koord_cgroup::version::CgroupVersion::V1 {
             return false;
@@ -533,6 +533,11 @@ impl Qos {
         }
         disown(&mut level, &plan, |_| is_new);
         let reached = if mode == Mode::Enforce {
+            let has_shares = plan.wishes.iter().any(|wish| wish.field == Field::CpuShares);
+            // A round may be here before the container is started.
+            if has_shares && self.learn_conversion(id, container, pod) {
+                self.check_all();
+            }
             self.carry_out(&path, RuleLevel::Container, &plan, &mut level, Which::All)
         } else {
             self.note(&plan, &mut level);

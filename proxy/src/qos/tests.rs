@@ -1,8 +1,11 @@
-//! Rules carried out on a tree of plain files in the shape of cgroup v1.
+//! Rules carried out on trees of plain files in the shape of cgroup v1 or v2.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use koord_cgroup::layout::Layout;
+use koord_cgroup::version::CgroupVersion;
+use koord_cgroup::weight::Conversion;
 use koord_extension::gates::Gates;
 use koord_hook::v1alpha1::{ContainerMetadata, LinuxContainerResources, PodSandboxMetadata};
 use koord_intercept::record::ContainerRecord;
@@ -23,7 +26,20 @@ const BATCH: &str = r#"{"containers":{"main":{"requests":{"kubernetes.io/batch-c
 pub(super) const IDENTITY: &str =
     "resourceQOSStrategy:\n  beClass:\n    cpuQOS:\n      enable: true\n      groupIdentity: -1\n";
 
+/// The files of a group, as the kernel and a kubelet that asks for nothing leave them.
+const FILES_V1: [(&str, &str); 6] = [
+    ("cpu.shares", "2\n"),
+    ("cpu.cfs_quota_us", "-1\n"),
+    ("cpu.cfs_period_us", "100000\n"),
+    ("cpu.bvt_warp_ns", "0\n"),
+    ("cpuset.cpus", "0-3\n"),
+    ("memory.limit_in_bytes", "9223372036854771712\n"),
+];
+const FILES_V2: [(&str, &str); 4] =
+    [("cpu.weight", "1\n"), ("cpu.max", "max 100000\n"), ("cpuset.cpus", "0-3\n"), ("memory.max", "max\n")];
+
 pub(crate) struct Bed {
+    version: CgroupVersion,
     pub(super) root: tempfile::TempDir,
     pub(crate) store: Arc<Store>,
     pub(crate) qos: Arc<Qos>,
@@ -36,27 +52,21 @@ impl Bed {
     }
 
     pub(super) fn with(mode: Mode, gates: Gates, options: Options) -> Self {
+        Self::on(CgroupVersion::V1, mode, gates, options)
+    }
+
+    fn on(version: CgroupVersion, mode: Mode, gates: Gates, options: Options) -> Self {
         let root = tempfile::tempdir().expect("a directory");
         let async_runtime =
             tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
         let mut registry = Registry::default();
         let store = Arc::new(Store::new(Metrics::register(&mut registry)));
-        let bed = |file: &str, directory: &str, text: &str| {
-            let (controller, _) = file.split_once('.').expect("a file of a controller");
-            let folder = root.path().join("cg").join(controller).join(directory.trim_start_matches('/'));
-            fs::create_dir_all(&folder).expect("made");
-            fs::write(folder.join(file), text).expect("written");
-        };
+        let files: &[_] = if version == CgroupVersion::V1 { &FILES_V1 } else { &FILES_V2 };
         for directory in ["kubepods", "kubepods/besteffort", PARENT, &format!("{PARENT}/{ID}")] {
-            for (file, text) in [
-                ("cpu.shares", "2\n"),
-                ("cpu.cfs_quota_us", "-1\n"),
-                ("cpu.cfs_period_us", "100000\n"),
-                ("cpu.bvt_warp_ns", "0\n"),
-                ("cpuset.cpus", "0-3\n"),
-                ("memory.limit_in_bytes", "9223372036854771712\n"),
-            ] {
-                bed(file, directory, text);
+            for (file, text) in files {
+                let file = file_in(root.path(), version, directory, file);
+                fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+                fs::write(file, text).expect("written");
             }
         }
         let tree = TreeOptions {
@@ -66,7 +76,12 @@ impl Bed {
             conversion: None,
         };
         let observer = Arc::new(WriteCounter::default());
-        let executor = tree.executor(None, &observer).expect("a tree");
+        // A plain folder is taken for version 1.
+        let executor = if version == CgroupVersion::V1 {
+            tree.executor(None, &observer).expect("a tree")
+        } else {
+            Executor::new(Layout::new(&tree.root, version, CgroupDriver::Cgroupfs, "/").expect("a layout"))
+        };
         let cpus = (0..4).map(|id| Cpu { id, core: id / 2, socket: 0, node: 0, cache: None });
         let fixed = FixedNode {
             machine: MachineRoots {
@@ -92,12 +107,11 @@ impl Bed {
             interval: Duration::from_secs(10),
             skip: SkipRule { key: "skip".into(), value: "true".into(), namespaces: Vec::new() },
         }));
-        Self { root, store, qos, async_runtime }
+        Self { version, root, store, qos, async_runtime }
     }
 
     pub(super) fn file(&self, directory: &str, file: &str) -> PathBuf {
-        let (controller, _) = file.split_once('.').expect("a file of a controller");
-        self.root.path().join("cg").join(controller).join(directory.trim_start_matches('/')).join(file)
+        file_in(self.root.path(), self.version, directory, file)
     }
 
     pub(super) fn found(&self, directory: &str, file: &str) -> String {
@@ -124,21 +138,31 @@ impl Bed {
 
     /// What it does around CreateContainer and StartContainer; gives the resources that were sent.
     pub(super) fn start_container(&self, asked: LinuxContainerResources) -> Carried {
+        let carried = self.create_container(asked);
+        if self.qos.mode() == Mode::Enforce {
+            self.async_runtime.block_on(self.qos.settle_container(ID));
+        }
+        carried
+    }
+
+    /// What it does around CreateContainer.
+    fn create_container(&self, asked: LinuxContainerResources) -> Carried {
         let pod = self.store.pod("p1").expect("a pod");
         let mut draft = Draft::of_container("main", asked.clone());
         let (_, carried) = self.qos.decide_container(Some("p1"), &pod, &mut draft);
         let applied = self.qos.mode() == Mode::Enforce;
         self.qos.ledger().put_container(ID, draft.finish(applied, None));
+        let sent = LinuxContainerResources {
+            cpu_shares: carried.patch.cpu_shares.filter(|_| applied).unwrap_or(asked.cpu_shares),
+            ..asked
+        };
         let record = ContainerRecord {
             pod_id: "p1".into(),
             metadata: ContainerMetadata { name: "main".into(), id: ID.into(), ..Default::default() },
-            resources: Some(asked),
+            resources: Some(sent),
             ..ContainerRecord::default()
         };
         self.store.put_container(ID.to_owned(), record);
-        if applied {
-            self.async_runtime.block_on(self.qos.settle_container(ID));
-        }
         carried
     }
 
@@ -167,6 +191,13 @@ impl Bed {
         let text = |value: &Option<ledger::Text>| value.as_deref().map(str::to_owned);
         (text(&entry.asked), text(&entry.sent), entry.owner.to_string())
     }
+}
+
+fn file_in(root: &Path, version: CgroupVersion, directory: &str, file: &str) -> PathBuf {
+    let (controller, _) = file.split_once('.').expect("a file of a controller");
+    let tree = root.join("cg");
+    let tree = if version == CgroupVersion::V1 { tree.join(controller) } else { tree };
+    tree.join(directory.trim_start_matches('/')).join(file)
 }
 
 pub(super) fn pod(qos: &str, annotations: &[(&str, &str)]) -> PodRecord {
@@ -211,6 +242,43 @@ fn a_batch_pod_gets_its_values_before_its_sandbox_and_in_its_containers() {
     assert_eq!(bed.field(true, "cpu.shares"), (some("2"), some("512"), "BatchResource".to_owned()));
     // The runtime is a plain file here, so the check after the start has written it.
     assert_eq!(bed.found(&format!("{PARENT}/{ID}"), "cpu.shares"), "512");
+}
+
+/// The runtime made a weight of 59 of 512 shares; linearly it would be 20.
+#[test]
+fn a_round_before_the_start_leaves_the_weight_that_the_runtime_has_made() {
+    let bed = Bed::on(CgroupVersion::V2, Mode::Enforce, Gates::default(), Options::default());
+    let container = format!("{PARENT}/{ID}");
+    bed.run_pod(batch_pod());
+    // No container has shown the formula yet.
+    assert_eq!(bed.found(PARENT, "cpu.weight"), "20");
+    bed.create_container(LinuxContainerResources { cpu_shares: 2, ..Default::default() });
+    bed.set(&container, "cpu.weight", "59\n");
+    bed.qos.round_for_test();
+    assert_eq!(bed.found(&container, "cpu.weight"), "59");
+    assert_eq!(bed.qos.executor().conversion(), Conversion::Quadratic);
+    bed.qos.round_for_test();
+    assert_eq!(
+        (bed.found(PARENT, "cpu.weight"), bed.found(&container, "cpu.weight")),
+        ("59".into(), "59".into())
+    );
+}
+
+#[test]
+fn what_the_proxy_wrote_itself_is_not_taken_for_the_formula_of_the_runtime() {
+    let bed = Bed::on(CgroupVersion::V2, Mode::Enforce, Gates::default(), Options::default());
+    let container = format!("{PARENT}/{ID}");
+    bed.run_pod(batch_pod());
+    bed.create_container(LinuxContainerResources { cpu_shares: 2, ..Default::default() });
+    bed.set(&container, "cpu.weight", "59\n");
+    bed.qos.round_for_test();
+    // As a start and a change of the mode do; meanwhile somebody has written what 512 shares are linearly.
+    bed.set(&container, "cpu.weight", "20\n");
+    bed.qos.learn_from_running();
+    bed.async_runtime.block_on(bed.qos.settle_container(ID));
+    bed.qos.executor().expire(&bed.qos.executor().layout().kubepods());
+    bed.qos.round_for_test();
+    assert_eq!(bed.found(&container, "cpu.weight"), "59");
 }
 
 #[test]

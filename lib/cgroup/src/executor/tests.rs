@@ -495,6 +495,10 @@ fn the_formula_is_learnt_from_a_runtime() {
     assert_eq!(v2.executor.conversion(), Conversion::Quadratic);
     v2.apply(CONTAINER, Resource::CpuShares, 256);
     assert_eq!(v2.text(CONTAINER, "cpu.weight"), "35");
+    // 39 is 1024 by the linear formula, but the executor has set this group's shares.
+    v2.kernel.set(CONTAINER, "cpu.weight", "39");
+    assert_eq!(v2.executor.learn_conversion(&path, 1024), None);
+    assert_eq!(v2.executor.conversion(), Conversion::Quadratic);
     let fixed = Executor::builder(v2.executor.layout().clone())
         .files(v2.kernel.clone())
         .conversion(Some(Conversion::Linear))
