@@ -174,7 +174,8 @@ impl Pipeline {
             }
             CriMethod::StartContainer => {
                 let id = call.container_id.clone()?;
-                (applied && qos.has_files(&id))
+                // No rule is asked about a start, so the call has no mode of its own.
+                (qos.mode() == Mode::Enforce && qos.has_files(&id))
                     .then(|| Box::pin(async move { qos.settle_container(&id).await }) as BoxFuture<()>)
             }
             _ => None,

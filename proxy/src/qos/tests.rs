@@ -55,6 +55,11 @@ impl Bed {
         Self::on(CgroupVersion::V1, mode, gates, options)
     }
 
+    /// On cgroup v2.
+    pub(crate) fn on_v2(mode: Mode) -> Self {
+        Self::on(CgroupVersion::V2, mode, Gates::default(), Options::default())
+    }
+
     fn on(version: CgroupVersion, mode: Mode, gates: Gates, options: Options) -> Self {
         let root = tempfile::tempdir().expect("a directory");
         let async_runtime =
@@ -114,11 +119,11 @@ impl Bed {
         file_in(self.root.path(), self.version, directory, file)
     }
 
-    pub(super) fn found(&self, directory: &str, file: &str) -> String {
+    pub(crate) fn found(&self, directory: &str, file: &str) -> String {
         fs::read_to_string(self.file(directory, file)).expect("read").trim().to_owned()
     }
 
-    pub(super) fn set(&self, directory: &str, file: &str, text: &str) {
+    pub(crate) fn set(&self, directory: &str, file: &str, text: &str) {
         fs::write(self.file(directory, file), text).expect("written");
     }
 
@@ -247,7 +252,7 @@ fn a_batch_pod_gets_its_values_before_its_sandbox_and_in_its_containers() {
 /// The runtime made a weight of 59 of 512 shares; linearly it would be 20.
 #[test]
 fn a_round_before_the_start_leaves_the_weight_that_the_runtime_has_made() {
-    let bed = Bed::on(CgroupVersion::V2, Mode::Enforce, Gates::default(), Options::default());
+    let bed = Bed::on_v2(Mode::Enforce);
     let container = format!("{PARENT}/{ID}");
     bed.run_pod(batch_pod());
     // No container has shown the formula yet.
@@ -266,7 +271,7 @@ fn a_round_before_the_start_leaves_the_weight_that_the_runtime_has_made() {
 
 #[test]
 fn what_the_proxy_wrote_itself_is_not_taken_for_the_formula_of_the_runtime() {
-    let bed = Bed::on(CgroupVersion::V2, Mode::Enforce, Gates::default(), Options::default());
+    let bed = Bed::on_v2(Mode::Enforce);
     let container = format!("{PARENT}/{ID}");
     bed.run_pod(batch_pod());
     bed.create_container(LinuxContainerResources { cpu_shares: 2, ..Default::default() });

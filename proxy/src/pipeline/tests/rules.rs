@@ -31,6 +31,33 @@ fn what_a_request_carried_counts_by_the_mode_it_was_decided_in() {
     }
 }
 
+/// No rule is asked about a start, and so it is not held; the container has its values when the caller hears of it.
+#[test]
+fn after_the_start_files_are_written_before_the_caller_hears_of_it() {
+    for (mode, sent) in [(Mode::Enforce, "100000"), (Mode::Shadow, "max 100000")] {
+        let node = rules::Bed::on_v2(mode);
+        node.run_pod(rules::batch_pod());
+        let bed = Bed::with_rules(&node);
+        let mut request = create_request("p1", rules::PARENT);
+        if let Some(metadata) = request.config.as_mut().and_then(|config| config.metadata.as_mut()) {
+            "main".clone_into(&mut metadata.name);
+        }
+        let container = format!("{}/{}", rules::PARENT, rules::ID);
+        node.async_runtime.block_on(async {
+            bed.create(&request, rules::ID).await;
+            // What the runtime makes of 512 shares; it does not follow the request's quota here.
+            node.set(&container, "cpu.weight", "59\n");
+            let path = Bed::head("StartContainer").path;
+            let head = RequestHead { mode: bed.pipeline.mode(&path), ..Bed::head("StartContainer") };
+            assert_eq!(head.mode, TapMode::Observe);
+            let Before { call, .. } = bed.start(head, id_request(rules::ID)).await;
+            bed.finish(call, 0, &[]).await;
+        });
+        assert_eq!(node.found(&container, "cpu.max"), sent, "{mode}");
+        assert_eq!(node.found(&container, "cpu.weight"), "59", "{mode}");
+    }
+}
+
 #[test]
 fn a_call_that_carries_values_holds_those_up_who_put_values_back() {
     let node = rules::Bed::new(Mode::Enforce);
