@@ -103,12 +103,8 @@ class PodGroups:
         if self.driver == "systemd":
             _make_slice(parts[-1], values, f"{ROOT}/{path}")
             wait_for(f"slice {parts[-1]}", lambda: os.path.isdir(f"{ROOT}/{path}"), 120)
-        for count in range(len(parts) + 1):
-            place = pathlib.Path(ROOT, *parts[:count])
-            place.mkdir(exist_ok=True)
-            wanted = set((place / "cgroup.controllers").read_text(encoding="ascii").split())
-            for controller in sorted(wanted - set((place / "cgroup.subtree_control").read_text(encoding="ascii").split())):
-                (place / "cgroup.subtree_control").write_text(f"+{controller}", encoding="ascii")
+        # systemd takes controllers away that none of its units asks for, also between two lines here.
+        wait_for(f"controllers of {path}", lambda: _pass_controllers_on(parts), 30)
 
     def remove(self, kind, uid):
         """Removes the group of a pod, which must be empty."""
@@ -133,6 +129,20 @@ class PodGroups:
         """The folders of a group in all hierarchies, as far as they exist."""
         roots = [ROOT] if cgroups.is_v2() else enclosure.hierarchies()
         return [f"{root}{path}" for root in roots if os.path.isdir(f"{root}{path}")]
+
+
+def _pass_controllers_on(parts):
+    """Makes the folders of cgroup v2 and gives each the controllers of the root; false if somebody was in the way."""
+    try:
+        for count in range(len(parts) + 1):
+            place = pathlib.Path(ROOT, *parts[:count])
+            place.mkdir(exist_ok=True)
+            wanted = set((place / "cgroup.controllers").read_text(encoding="ascii").split())
+            for controller in sorted(wanted - set((place / "cgroup.subtree_control").read_text(encoding="ascii").split())):
+                (place / "cgroup.subtree_control").write_text(f"+{controller}", encoding="ascii")
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _fill_cpuset(place):

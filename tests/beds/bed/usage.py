@@ -83,6 +83,15 @@ def node_memory():
     return fields["MemTotal"] - fields["MemAvailable"]
 
 
+def cores(series, start, last, key):
+    """CPU of a group in cores from a time between two instants of a series until its instant `last`."""
+    after = next(place for place, each in enumerate(series) if each.time >= start)
+    late, early = series[after], series[max(after - 1, 0)]
+    share = (start - early.time) / (late.time - early.time) if late is not early else 0.0
+    used = early.values[key] + share * (late.values[key] - early.values[key])
+    return (last.values[key] - used) / (last.time - (start if late is not early else late.time))
+
+
 def passed(seconds):
     """Waits for the end of a measurement."""
     end = time.monotonic() + seconds

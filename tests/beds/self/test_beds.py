@@ -13,7 +13,7 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS / "beds"))
-from bed import cgroups, controlplane, images, journal, podgroups, proxy, qos, staticpods, steps, tools, units  # noqa: E402
+from bed import cgroups, controlplane, images, journal, podgroups, proxy, qos, staticpods, steps, tools, units, usage  # noqa: E402
 
 
 def load(path):
@@ -338,6 +338,16 @@ class ControlPlane(unittest.TestCase):
             with self.assertRaises(controlplane.BedError):
                 controlplane.run(["openssl", "verify", "-verify_ip", "127.0.0.2", "-CAfile", authority.certificate, certificate])
             self.assertEqual(authority.sign("server", "/CN=server"), (certificate, key), "made once")
+
+
+class Usage(unittest.TestCase):
+    """Arithmetic on the kernel's counters."""
+
+    def test_cores_since_a_time_between_two_instants(self):
+        series = [usage.Instant(time, {"a": used}) for time, used in ((10.0, 3.0), (11.0, 4.0), (12.0, 4.0))]
+        self.assertAlmostEqual(usage.cores(series, 10.5, series[2], "a"), 0.5 / 1.5)
+        self.assertAlmostEqual(usage.cores(series, 11.0, series[2], "a"), 0.0)
+        self.assertAlmostEqual(usage.cores(series, 9.0, series[1], "a"), 1.0, msg="from the first instant at the earliest")
 
 
 class InstalledNode(unittest.TestCase):
