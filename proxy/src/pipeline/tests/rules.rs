@@ -5,6 +5,15 @@ use koord_admin::Mode;
 use super::*;
 use crate::qos::tests as rules;
 
+/// A request for the container that the batch pod's annotation names.
+fn create_main() -> v1::CreateContainerRequest {
+    let mut request = create_request("p1", rules::PARENT);
+    if let Some(metadata) = request.config.as_mut().and_then(|config| config.metadata.as_mut()) {
+        "main".clone_into(&mut metadata.name);
+    }
+    request
+}
+
 /// Somebody changes the mode between the request and the runtime's answer.
 #[test]
 fn what_a_request_carried_counts_by_the_mode_it_was_decided_in() {
@@ -14,10 +23,7 @@ fn what_a_request_carried_counts_by_the_mode_it_was_decided_in() {
         let node = rules::Bed::new(decided);
         node.run_pod(rules::batch_pod());
         let bed = Bed::with_rules(&node);
-        let mut request = create_request("p1", rules::PARENT);
-        if let Some(metadata) = request.config.as_mut().and_then(|config| config.metadata.as_mut()) {
-            "main".clone_into(&mut metadata.name);
-        }
+        let request = create_main();
         let response = v1::CreateContainerResponse { container_id: rules::ID.to_owned() }.encode_to_vec();
         node.async_runtime.block_on(async {
             let Before { verdict, call } =
@@ -38,10 +44,7 @@ fn after_the_start_files_are_written_before_the_caller_hears_of_it() {
         let node = rules::Bed::on_v2(mode);
         node.run_pod(rules::batch_pod());
         let bed = Bed::with_rules(&node);
-        let mut request = create_request("p1", rules::PARENT);
-        if let Some(metadata) = request.config.as_mut().and_then(|config| config.metadata.as_mut()) {
-            "main".clone_into(&mut metadata.name);
-        }
+        let request = create_main();
         let container = format!("{}/{}", rules::PARENT, rules::ID);
         node.async_runtime.block_on(async {
             bed.create(&request, rules::ID).await;
