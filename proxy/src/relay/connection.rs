@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use koord_tap::{Options, Outputs, Refusal, Tap};
 use nix::errno::Errno;
@@ -22,6 +22,9 @@ use super::{LAST_OCTETS, Service, Shared, UNAVAILABLE, dial};
 const READ_SIZE: usize = 256 * 1024;
 /// Most octets of ours that may wait for a client that does not read; then its requests are no longer read.
 const MAX_OWN_BACKLOG: usize = 1 << 20;
+/// How long a drained connection is kept for its client to close it, as gRPC clients do at once. Until then calls that the
+/// client had begun when it read GOAWAY may still come, and are served.
+const DRAIN_LINGER: Duration = Duration::from_secs(1);
 
 pub(super) struct Connection<I: Interceptor> {
     id: u64,
@@ -114,6 +117,7 @@ impl<I: Interceptor> Connection<I> {
             to_client: Backlog::default(),
             to_backend: Backlog::default(),
             draining: false,
+            linger_until: None,
             client_ended: false,
             backend_path,
         };
@@ -136,6 +140,8 @@ struct Pair<I: Interceptor> {
     to_client: Backlog,
     to_backend: Backlog,
     draining: bool,
+    /// When a drained connection is closed, if its client has not done so.
+    linger_until: Option<Instant>,
     /// The client has ended its half without being an HTTP/2 client.
     client_ended: bool,
     backend_path: PathBuf,
@@ -153,8 +159,7 @@ impl<I: Interceptor> Pair<I> {
         }
         let mut buffer = vec![0; READ_SIZE];
         loop {
-            if self.draining && self.tap.drained() && self.to_client.is_empty() && self.to_backend.is_empty()
-            {
+            if self.lingered() {
                 return End::Drained;
             }
             let (client, backend, mailbox) = match self.wait() {
@@ -192,7 +197,19 @@ impl<I: Interceptor> Pair<I> {
         }
     }
 
-    /// Waits for the sockets and the mailbox.
+    /// Whether the drain is complete and the client has had its time to close the connection.
+    fn lingered(&mut self) -> bool {
+        let drained =
+            self.draining && self.tap.drained() && self.to_client.is_empty() && self.to_backend.is_empty();
+        if !drained {
+            self.linger_until = None;
+            return false;
+        }
+        let now = Instant::now();
+        now >= *self.linger_until.get_or_insert(now + DRAIN_LINGER)
+    }
+
+    /// Waits for the sockets and the mailbox, and for the end of the linger time if it runs.
     fn wait(&self) -> Result<(PollFlags, PollFlags, bool), Errno> {
         let interest = |read: bool, write: bool| {
             let mut flags = PollFlags::empty();
@@ -218,7 +235,7 @@ impl<I: Interceptor> Pair<I> {
             }
             (false, false) => 3,
         };
-        poll(&mut descriptors[..count], PollTimeout::NONE)?;
+        poll(&mut descriptors[..count], self.linger_until.map_or(PollTimeout::NONE, timeout_until))?;
         let events = |at: usize| descriptors[at].revents().unwrap_or(PollFlags::empty());
         let mailbox = events(0).contains(PollFlags::POLLIN);
         Ok(match (client.is_empty(), backend.is_empty()) {
@@ -305,7 +322,13 @@ impl<I: Interceptor> Pair<I> {
     /// Ends what is open and closes.
     fn end(mut self, end: End, shared: &Shared<I>) {
         let refusal = match end {
-            End::Client | End::Drained => None,
+            End::Client => None,
+            End::Drained => {
+                self.tap.end_drain(&mut self.out);
+                // A client that does not take it knows by the closed connection.
+                let _ = self.send(&[], &[]);
+                None
+            }
             End::Backend => {
                 shared.backend_lost.store(true, Ordering::Relaxed);
                 let message = format!(
@@ -326,13 +349,20 @@ impl<I: Interceptor> Pair<I> {
             let deadline = Instant::now() + LAST_OCTETS;
             while !self.to_client.is_empty() && Instant::now() < deadline {
                 let mut descriptors = [PollFd::new(self.client.as_fd(), PollFlags::POLLOUT)];
-                let left = deadline.saturating_duration_since(Instant::now());
-                let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-                if poll(&mut descriptors, timeout).is_err() || self.to_client.flush(&self.client).is_err() {
+                if poll(&mut descriptors, timeout_until(deadline)).is_err()
+                    || self.to_client.flush(&self.client).is_err()
+                {
                     break;
                 }
             }
         }
         self.tap.close(&mut self.calls);
     }
+}
+
+/// For poll(2): until then. Rounded up, so that time is over when poll returns for it.
+fn timeout_until(deadline: Instant) -> PollTimeout {
+    let left = deadline.saturating_duration_since(Instant::now());
+    PollTimeout::try_from(left.as_millis().saturating_add(u128::from(!left.is_zero())))
+        .unwrap_or(PollTimeout::MAX)
 }

@@ -106,7 +106,8 @@ enum Drain {
     No,
     /// GOAWAY and PING are sent.
     Announced,
-    /// The client has answered the PING: it opens no more streams.
+    /// The client has answered the PING. It opens no more streams, except those it had begun: the `h2` crate answers
+    /// before it sends headers that it has queued.
     Confirmed,
 }
 
@@ -209,6 +210,20 @@ impl<C> Tap<C> {
         self.draining == Drain::Confirmed && self.streams.is_empty() && self.up.queue.is_empty()
     }
 
+    /// Names the last stream that was looked at in a second GOAWAY (RFC 9113, section 6.8), so that a client knows of one
+    /// that it opened too late that it may make the call again. In the middle of a frame nothing can be said.
+    pub fn end_drain(&mut self, out: &mut Outputs) {
+        if self.draining == Drain::Confirmed && self.down.at_boundary() {
+            self.push_last_goaway();
+            self.down.flush(&mut out.to_client);
+        }
+    }
+
+    fn push_last_goaway(&mut self) {
+        let last = self.last_opened.min(self.last_allowed);
+        frame::push_goaway(&mut self.down.pending, last, error_code::NO_ERROR);
+    }
+
     /// Ends every open call with a status and says GOAWAY. Says whether the client could be told: in the middle of a
     /// frame nothing can be inserted.
     pub fn end_all(
@@ -241,8 +256,7 @@ impl<C> Tap<C> {
             }
         }
         if can_tell {
-            let last = self.last_opened.min(self.last_allowed);
-            frame::push_goaway(&mut self.down.pending, last, error_code::NO_ERROR);
+            self.push_last_goaway();
             self.down.flush(&mut out.to_client);
         }
         can_tell

@@ -250,6 +250,56 @@ fn a_drain_is_over_when_the_client_has_confirmed_and_its_calls_have_ended() {
     assert_eq!(bed.decider.closed, [(1, Closed::Answered(None))]);
 }
 
+/// Without the second GOAWAY a client cannot know whether a stream that it opened too late was looked at.
+#[test]
+fn the_end_of_a_drain_names_the_last_stream() {
+    let mut bed = Bed::opened(Mode::Pass, &[]);
+    bed.tap.begin_drain(&mut bed.out);
+    bed.take(&[], &[]);
+    let ping = frames(&bed.down)[1].1.to_vec();
+    bed.down.clear();
+    bed.tap.end_drain(&mut bed.out);
+    bed.take(&[], &[]);
+    assert!(bed.down.is_empty(), "the client has not confirmed yet");
+    let mut octets = Vec::new();
+    push_frame(&mut octets, kind::PING, flag::ACK, 0, &ping);
+    // Begun before GOAWAY was read, sent after it was confirmed.
+    push_header_block(&mut octets, 5, &path("/s/m"), true);
+    bed.client(&octets);
+    let mut octets = Vec::new();
+    push_header_block(&mut octets, 1, &[0x88], true);
+    bed.backend(&octets);
+    assert!(!bed.tap.drained());
+    let mut octets = Vec::new();
+    push_header_block(&mut octets, 5, &[0x88], true);
+    bed.backend(&octets);
+    assert!(bed.tap.drained());
+    bed.down.clear();
+    bed.tap.end_drain(&mut bed.out);
+    bed.take(&[], &[]);
+    let seen = frames(&bed.down);
+    assert_eq!(seen.len(), 1);
+    assert_eq!((seen[0].0.kind, seen[0].1), (kind::GOAWAY, &[0, 0, 0, 5, 0, 0, 0, 0][..]));
+}
+
+#[test]
+fn the_end_of_a_drain_in_the_middle_of_a_frame_says_nothing() {
+    let mut bed = Bed::opened(Mode::Pass, &[]);
+    bed.tap.begin_drain(&mut bed.out);
+    bed.take(&[], &[]);
+    let ping = frames(&bed.down)[1].1.to_vec();
+    let mut octets = Vec::new();
+    push_frame(&mut octets, kind::PING, flag::ACK, 0, &ping);
+    bed.client(&octets);
+    let mut octets = Vec::new();
+    push_frame(&mut octets, kind::PING, 0, 0, b"12345678");
+    bed.backend(&octets[..12]);
+    bed.down.clear();
+    bed.tap.end_drain(&mut bed.out);
+    bed.take(&[], &[]);
+    assert!(bed.down.is_empty());
+}
+
 #[test]
 fn a_frame_inside_a_header_block_ends_the_tap_and_nothing_else() {
     let mut bed = Bed::opened(Mode::Hold, &[]);

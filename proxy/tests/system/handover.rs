@@ -1,17 +1,18 @@
 //! A new process takes over without a failed call.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use koord_testing::client::{CallHead, SteadyClient, runtime_path};
+use koord_testing::client::{ByteClient, CallHead, SteadyClient, runtime_path};
 use koord_testing::cri::{FakeCri, pod_config};
-use koord_testing::frame::grpc_message;
+use koord_testing::frame::{Frame, flag, grpc_message, kind};
 use koord_testing::harness::{ProxyOptions, is_alive};
 use koord_testing::hooks::Script;
-use koord_testing::peer::{Event, fields};
+use koord_testing::peer::{Event, fields, literal_block};
 use koord_testing::runtime::Behaviour;
 use koord_testing::wait::{LIMIT, until_true};
 use nix::sys::signal::Signal;
@@ -99,6 +100,44 @@ fn no_call_fails_while_processes_change() {
     assert!(bed.proxy.wait_exit(LIMIT).success());
     assert!(is_alive(processes[3]));
     bed.proxy.client().cri("Version", b"").expect_ok();
+}
+
+/// A client that has answered the PING behind GOAWAY before it sends a call that it had queued, as the `h2` crate may, has
+/// that call answered, and is told at the end which stream was the last.
+#[test]
+fn a_call_that_was_queued_when_goaway_came_is_answered() {
+    let (mut bed, _cri) = Bed::start();
+    let block = literal_block(&CallHead::new(runtime_path("Version")).fields());
+    for _ in 0..20 {
+        let mut client = ByteClient::greet(&bed.proxy.place.socket()).unwrap();
+        client.read_until(|frame| frame.kind == kind::SETTINGS).unwrap();
+        bed.proxy.signal(Signal::SIGHUP);
+        let first = client.read_until(|frame| frame.kind == kind::GOAWAY).unwrap();
+        assert_eq!(first.payload[..4], [0x7f, 0xff, 0xff, 0xff]);
+        let ping = client.read_until(|frame| frame.kind == kind::PING).unwrap();
+        let confirmed = Instant::now();
+        client.send_frame(&Frame::new(kind::PING, flag::ACK, 0, ping.payload)).unwrap();
+        // Long enough for the proxy to see that nothing is open.
+        std::thread::sleep(Duration::from_millis(50));
+        let sent: io::Result<()> = Frame::headers(1, &block, false, None)
+            .into_iter()
+            .chain([Frame::data(1, grpc_message(b""), true)])
+            .try_for_each(|frame| client.send_frame(&frame));
+        let took = confirmed.elapsed();
+        bed.proxy.wait_successor();
+        if took > Duration::from_millis(500) {
+            // The machine was too busy: the proxy may have waited in vain.
+            continue;
+        }
+        sent.unwrap();
+        let answer = client.read_until(|frame| frame.kind == kind::HEADERS).unwrap();
+        assert_eq!(answer.stream, 1);
+        let last = client.read_until(|frame| frame.kind == kind::GOAWAY).unwrap();
+        assert_eq!(last.payload, [0, 0, 0, 1, 0, 0, 0, 0]);
+        assert!(client.drain(1).unwrap().is_empty(), "the connection is closed behind it");
+        return;
+    }
+    panic!("the machine was too busy twenty times");
 }
 
 /// The new process knows what the old one knew.
