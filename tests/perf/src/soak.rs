@@ -183,7 +183,8 @@ fn hostile(proxy: &Proxy) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs pods until told to stop. UNAVAILABLE is counted, any other failure ends the run.
+/// Runs pods until told to stop, and then until each removal has been answered: of a pod that was removed without an answer
+/// the store learns at its next look at the runtime only. UNAVAILABLE is counted, any other failure ends the run.
 fn caller(number: u32, shared: &Shared, client: &mut SteadyClient) -> anyhow::Result<()> {
     let mut call = |method: &str, message: Vec<u8>| -> anyhow::Result<Option<Vec<u8>>> {
         let answer =
@@ -201,11 +202,15 @@ fn caller(number: u32, shared: &Shared, client: &mut SteadyClient) -> anyhow::Re
     let mut round = 0_u64;
     // Pods whose removal has not been answered yet.
     let mut left = Vec::new();
-    while !shared.stop.load(Ordering::SeqCst) {
+    loop {
+        let stopping = shared.stop.load(Ordering::SeqCst);
+        if stopping && left.is_empty() {
+            return Ok(());
+        }
         round += 1;
         let config = pod_config("pod", &format!("uid-{number}-{round}"), "default", "/kubepods/burstable");
         let run = v1::RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
-        if let Some(message) = call("RunPodSandbox", run.encode_to_vec())? {
+        if !stopping && let Some(message) = call("RunPodSandbox", run.encode_to_vec())? {
             let pod = decode::<v1::RunPodSandboxResponse>(&message).pod_sandbox_id;
             left.push(pod.clone());
             let create = v1::CreateContainerRequest {
@@ -239,7 +244,6 @@ fn caller(number: u32, shared: &Shared, client: &mut SteadyClient) -> anyhow::Re
         }
         left = kept;
     }
-    Ok(())
 }
 
 fn sample(proxy: &Proxy) -> anyhow::Result<Sample> {
