@@ -211,9 +211,9 @@ impl<C> Tap<C> {
     }
 
     /// Names the last stream that was looked at in a second GOAWAY (RFC 9113, section 6.8), so that a client knows of one
-    /// that it opened too late that it may make the call again. In the middle of a frame nothing can be said.
+    /// that it opened too late that it may make the call again. In the middle of a frame nothing is said.
     pub fn end_drain(&mut self, out: &mut Outputs) {
-        if self.draining == Drain::Confirmed && self.down.at_boundary() {
+        if self.draining == Drain::Confirmed {
             self.push_last_goaway();
             self.down.flush(&mut out.to_client);
         }

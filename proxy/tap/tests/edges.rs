@@ -87,6 +87,21 @@ impl Bed {
         bed.down.clear();
         bed
     }
+
+    /// Begins a drain; the client's answer to the PING behind GOAWAY.
+    fn drain_answer(&mut self) -> Vec<u8> {
+        self.tap.begin_drain(&mut self.out);
+        self.take(&[], &[]);
+        let mut octets = Vec::new();
+        push_frame(&mut octets, kind::PING, flag::ACK, 0, frames(&self.down)[1].1);
+        octets
+    }
+
+    fn end_drain(&mut self) {
+        self.down.clear();
+        self.tap.end_drain(&mut self.out);
+        self.take(&[], &[]);
+    }
 }
 
 fn refusal() -> Refusal {
@@ -232,15 +247,11 @@ fn another_protocol_passes_as_it_is() {
 #[test]
 fn a_drain_is_over_when_the_client_has_confirmed_and_its_calls_have_ended() {
     let mut bed = Bed::opened(Mode::Pass, &[]);
-    bed.tap.begin_drain(&mut bed.out);
-    bed.take(&[], &[]);
+    let answer = bed.drain_answer();
     let seen = frames(&bed.down);
     assert_eq!((seen[0].0.kind, seen[0].1), (kind::GOAWAY, &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0][..]));
-    let ping = seen[1].1.to_vec();
     bed.up.clear();
-    let mut octets = Vec::new();
-    push_frame(&mut octets, kind::PING, flag::ACK, 0, &ping);
-    bed.client(&octets);
+    bed.client(&answer);
     assert!(bed.up.is_empty(), "the runtime knows nothing of our PING");
     assert!(!bed.tap.drained());
     let mut octets = Vec::new();
@@ -254,15 +265,9 @@ fn a_drain_is_over_when_the_client_has_confirmed_and_its_calls_have_ended() {
 #[test]
 fn the_end_of_a_drain_names_the_last_stream() {
     let mut bed = Bed::opened(Mode::Pass, &[]);
-    bed.tap.begin_drain(&mut bed.out);
-    bed.take(&[], &[]);
-    let ping = frames(&bed.down)[1].1.to_vec();
-    bed.down.clear();
-    bed.tap.end_drain(&mut bed.out);
-    bed.take(&[], &[]);
+    let mut octets = bed.drain_answer();
+    bed.end_drain();
     assert!(bed.down.is_empty(), "the client has not confirmed yet");
-    let mut octets = Vec::new();
-    push_frame(&mut octets, kind::PING, flag::ACK, 0, &ping);
     // Begun before GOAWAY was read, sent after it was confirmed.
     push_header_block(&mut octets, 5, &path("/s/m"), true);
     bed.client(&octets);
@@ -274,9 +279,7 @@ fn the_end_of_a_drain_names_the_last_stream() {
     push_header_block(&mut octets, 5, &[0x88], true);
     bed.backend(&octets);
     assert!(bed.tap.drained());
-    bed.down.clear();
-    bed.tap.end_drain(&mut bed.out);
-    bed.take(&[], &[]);
+    bed.end_drain();
     let seen = frames(&bed.down);
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].0.kind, seen[0].1), (kind::GOAWAY, &[0, 0, 0, 5, 0, 0, 0, 0][..]));
@@ -285,18 +288,12 @@ fn the_end_of_a_drain_names_the_last_stream() {
 #[test]
 fn the_end_of_a_drain_in_the_middle_of_a_frame_says_nothing() {
     let mut bed = Bed::opened(Mode::Pass, &[]);
-    bed.tap.begin_drain(&mut bed.out);
-    bed.take(&[], &[]);
-    let ping = frames(&bed.down)[1].1.to_vec();
-    let mut octets = Vec::new();
-    push_frame(&mut octets, kind::PING, flag::ACK, 0, &ping);
-    bed.client(&octets);
+    let answer = bed.drain_answer();
+    bed.client(&answer);
     let mut octets = Vec::new();
     push_frame(&mut octets, kind::PING, 0, 0, b"12345678");
     bed.backend(&octets[..12]);
-    bed.down.clear();
-    bed.tap.end_drain(&mut bed.out);
-    bed.take(&[], &[]);
+    bed.end_drain();
     assert!(bed.down.is_empty());
 }
 
