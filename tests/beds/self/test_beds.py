@@ -69,6 +69,30 @@ class Compare(unittest.TestCase):
         self.assertEqual(self.verdict("", "")[0], 2)
 
 
+class CrictlTexts(unittest.TestCase):
+    """What crictl printed twice, made comparable."""
+
+    def test_ages_do_not_differ_nor_do_the_columns_they_widen(self):
+        comparable = load(TESTS / "conformance" / "crictl").comparable
+        tables = (
+            "CREATED                  STATE     NAME\nLess than a second ago   Running   app\n",
+            "CREATED         STATE     NAME\n1 second ago    Running   app\n",
+            "CREATED          STATE     NAME\n10 seconds ago   Running   app\n",
+        )
+        self.assertEqual({comparable(table) for table in tables}, {"CREATED  STATE  NAME\nAGO  Running  app"})
+
+    def test_another_state_differs(self):
+        comparable = load(TESTS / "conformance" / "crictl").comparable
+        self.assertNotEqual(comparable("1 second ago   Running"), comparable("1 second ago   Exited"))
+
+    def test_events_are_complete_with_the_last_of_four(self):
+        all_events = load(TESTS / "conformance" / "crictl").all_events
+        three = "CONTAINER_STOPPED_EVENT CONTAINER_DELETED_EVENT " * 3
+        self.assertFalse(all_events(three + "CONTAINER_STOPPED_EVENT"))
+        self.assertTrue(all_events(three + "CONTAINER_STOPPED_EVENT CONTAINER_DELETED_EVENT"))
+        self.assertTrue(all_events("code = Unimplemented desc = unknown method GetContainerEvents"))
+
+
 class Reports(unittest.TestCase):
     """What is read from critest's report."""
 
