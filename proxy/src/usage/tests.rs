@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -121,10 +122,15 @@ impl Bed {
     }
 }
 
+/// Writes a file of the kernel: who reads meanwhile, through a descriptor of before too, finds the old text or the new
+/// one and never an empty file, for the text is written over the old one at once.
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
     std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-    std::fs::write(path, text).expect("written");
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).open(path).expect("opened");
+    file.write_all_at(text.as_bytes(), 0).expect("written");
+    file.set_len(text.len().try_into().expect("a length")).expect("no rest of the old text");
 }
 
 fn pod(uid: &str, attempt: u32) -> PodRecord {
@@ -457,11 +463,15 @@ async fn everything_is_sampled_and_shown() {
     let mut stream = client.watch(v1::WatchRequest::default()).await.expect("a stream").into_inner();
     let mut reader = Reader::new();
     let pod_object = Object::Pod("u1".into());
+    let container_object = Object::Container { pod_uid: "u1".into(), id: "c1".into() };
     let mut used = 1_000_000_000;
-    // Until CPU was seen to grow; each pass the groups have used more.
+    // Until the CPU of both was seen to grow; each pass the groups have used more. A container has its first rate a
+    // pass after its pod.
     let pass = loop {
         if let Event::Pass(pass, _) = next(&mut reader, &mut stream).await {
-            if pass.value(&pod_object, Kind::PodCpuUsage).is_some_and(|cores| cores > 0.0) {
+            let grown =
+                |object: &Object, kind: Kind| pass.value(object, kind).is_some_and(|cores| cores > 0.0);
+            if grown(&pod_object, Kind::PodCpuUsage) && grown(&container_object, Kind::ContainerCpuUsage) {
                 break pass;
             }
             assert!(used < 20_000_000_000, "no CPU after {pass:?}");
