@@ -3,15 +3,19 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use tempfile::TempDir;
 
 use crate::client::RawClient;
@@ -125,7 +129,7 @@ pub struct Proxy {
     /// Where it runs.
     pub place: Place,
     options: ProxyOptions,
-    successors: Vec<Pid>,
+    successors: Vec<Successor>,
 }
 
 impl Proxy {
@@ -183,7 +187,7 @@ impl Proxy {
 
     /// The id of the process that serves: the one the harness started, or the last one that took over.
     pub fn pid(&self) -> Pid {
-        self.successors.last().copied().unwrap_or_else(|| self.first_pid())
+        self.successors.last().map_or_else(|| self.first_pid(), |successor| successor.pid)
     }
 
     fn first_pid(&self) -> Pid {
@@ -204,7 +208,11 @@ impl Proxy {
     /// Sends a signal to the process that serves.
     pub fn signal(&self, signal: Signal) {
         // A process that has just ended needs no signal.
-        let _ = kill(self.pid(), signal);
+        let _ = match self.successors.last() {
+            Some(successor) => successor.signal(signal),
+            // Its number is its own until the harness has waited for it.
+            None => kill(self.first_pid(), signal),
+        };
     }
 
     /// Waits for the end of the process started by the harness.
@@ -237,11 +245,13 @@ impl Proxy {
     pub fn wait_successor(&mut self) -> Pid {
         let before = self.pid();
         let successor = until("another process to take over", LIMIT * 3, || {
-            listener_pid(&self.place.admin()).filter(|pid| *pid != before)
+            Successor::of(&self.place.admin()).filter(|successor| successor.pid != before)
         });
+        let pid = successor.pid;
+        self.successors.retain(Successor::is_running);
         self.successors.push(successor);
         self.wait_ready();
-        successor
+        pid
     }
 
     /// The same for a program that may end before it serves; says whether it serves.
@@ -267,15 +277,44 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.kill();
-        for pid in &self.successors {
+        for successor in &self.successors {
             // Already ended is as good.
-            let _ = kill(*pid, Signal::SIGKILL);
+            let _ = successor.signal(Signal::SIGKILL);
         }
         if std::thread::panicking() {
             let log = self.log();
             let tail = log.len().saturating_sub(8_192);
             eprintln!("--- end of the proxy's log ---\n{}", log.get(tail..).unwrap_or(&log));
         }
+    }
+}
+
+/// A process that took over. It is not the harness's child: once it has ended the kernel may give its number to any other
+/// process or thread, of this program too. Signals go through a descriptor, which stands for this process only.
+#[derive(Debug)]
+struct Successor {
+    pid: Pid,
+    process: OwnedFd,
+}
+
+impl Successor {
+    /// The process that made the socket listen.
+    fn of(socket: &Path) -> Option<Self> {
+        let pid = listener_pid(socket)?;
+        let process = pidfd_open(rustix::process::Pid::from_raw(pid.as_raw())?, PidfdFlags::empty()).ok()?;
+        // If it serves still, it is the one that the descriptor stands for.
+        (listener_pid(socket) == Some(pid)).then_some(Self { pid, process })
+    }
+
+    fn is_running(&self) -> bool {
+        // The descriptor of a process that has ended can be read.
+        let mut ended = [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)];
+        poll(&mut ended, PollTimeout::ZERO) == Ok(0)
+    }
+
+    fn signal(&self, signal: Signal) -> nix::Result<()> {
+        let signal = rustix::process::Signal::from_named_raw(signal as i32).ok_or(Errno::EINVAL)?;
+        pidfd_send_signal(&self.process, signal).map_err(|error| Errno::from_raw(error.raw_os_error()))
     }
 }
 
@@ -387,6 +426,8 @@ fn status_kib(pid: Pid, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     #[test]
@@ -407,6 +448,20 @@ mod tests {
         assert_eq!(metric(text, "a_total", &["x=\"2\""]), 4.0);
         assert_eq!(metric(text, "a_total", &["x=\"2\"", "y=\"3\""]), 0.0);
         assert_eq!(metric(text, "b", &[]), 5.0);
+    }
+
+    #[test]
+    fn a_signal_goes_to_the_process_itself_and_to_none_after_it() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let process = pidfd_open(rustix::process::Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+        let successor = Successor { pid: Pid::from_raw(pid), process };
+        assert!(successor.is_running());
+        assert_eq!(successor.signal(Signal::SIGTERM), Ok(()));
+        assert_eq!(child.wait().unwrap().signal(), Some(15));
+        assert!(!successor.is_running());
+        // Whoever has its number now is not meant.
+        assert_eq!(successor.signal(Signal::SIGKILL), Err(Errno::ESRCH));
     }
 
     #[test]
