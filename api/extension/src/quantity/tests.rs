@@ -160,6 +160,14 @@ fn json_is_a_string_or_a_number() {
     }
 }
 
+/// As in apimachinery: 39000 is no multiple of 1024, so it has no binary suffix, and what has none is read as decimal.
+#[test]
+fn a_binary_number_without_a_suffix_is_read_as_decimal() {
+    let text = Quantity::from_nanos(39_000 * NANOS, Format::BinarySi).to_string();
+    assert_eq!(text, "39000");
+    assert_eq!(Quantity::parse(&text).unwrap().to_string(), "39k");
+}
+
 fn format() -> impl Strategy<Value = Format> {
     prop_oneof![Just(Format::DecimalSi), Just(Format::BinarySi), Just(Format::DecimalExponent)]
 }
@@ -178,7 +186,10 @@ proptest! {
         let text = quantity.to_string();
         let again = Quantity::parse(&text).unwrap();
         prop_assert_eq!(again, quantity, "{}", text);
-        prop_assert_eq!(again.to_string(), text);
+        // A number without a suffix is read as a decimal one, whatever wrote it.
+        let plain = format == Format::BinarySi && !text.ends_with('i');
+        let written_again = if plain { Quantity::from_nanos(nanos, Format::DecimalSi).to_string() } else { text };
+        prop_assert_eq!(again.to_string(), written_again);
     }
 
     #[test]
