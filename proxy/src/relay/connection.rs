@@ -15,11 +15,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::calls::{ByteCounters, Call, Calls, tap_verdict};
 use super::interceptor::Interceptor;
 use super::mailbox::{Mailbox, Message};
-use super::socket::{Backlog, send};
+use super::socket::{BULK_READ_SIZE, Backlog, ReadSize, send};
 use super::{LAST_OCTETS, Service, Shared, UNAVAILABLE, dial};
 
-/// Octets read at once.
-const READ_SIZE: usize = 256 * 1024;
 /// Most octets of ours that may wait for a client that does not read; then its requests are no longer read.
 const MAX_OWN_BACKLOG: usize = 1 << 20;
 /// How long a drained connection is kept for its client to close it, as gRPC clients do at once. Until then calls that the
@@ -116,6 +114,8 @@ impl<I: Interceptor> Connection<I> {
             out: Outputs::default(),
             to_client: Backlog::default(),
             to_backend: Backlog::default(),
+            from_client: ReadSize::default(),
+            from_backend: ReadSize::default(),
             draining: false,
             linger_until: None,
             client_ended: false,
@@ -139,6 +139,8 @@ struct Pair<I: Interceptor> {
     out: Outputs,
     to_client: Backlog,
     to_backend: Backlog,
+    from_client: ReadSize,
+    from_backend: ReadSize,
     draining: bool,
     /// When a drained connection is closed, if its client has not done so.
     linger_until: Option<Instant>,
@@ -157,7 +159,7 @@ impl<I: Interceptor> Pair<I> {
                 return end;
             }
         }
-        let mut buffer = vec![0; READ_SIZE];
+        let mut buffer = vec![0; BULK_READ_SIZE];
         loop {
             if self.lingered() {
                 return End::Drained;
@@ -272,7 +274,7 @@ impl<I: Interceptor> Pair<I> {
     }
 
     fn read_client(&mut self, buffer: &mut [u8]) -> Option<End> {
-        match (&self.client).read(buffer) {
+        match (&self.client).read(&mut buffer[..self.from_client.get()]) {
             Ok(0) if self.tap.is_blind() => {
                 // Such a client may still want its answer.
                 self.client_ended = true;
@@ -282,6 +284,7 @@ impl<I: Interceptor> Pair<I> {
             Ok(0) => Some(End::Client),
             Ok(count) => {
                 self.bytes.request.inc_by(count as u64);
+                self.from_client.read(count);
                 self.tap.client_bytes(&buffer[..count], &mut self.out, &mut self.calls);
                 self.send(&buffer[..count], &[])
             }
@@ -291,10 +294,11 @@ impl<I: Interceptor> Pair<I> {
     }
 
     fn read_backend(&mut self, buffer: &mut [u8]) -> Option<End> {
-        match (&self.backend).read(buffer) {
+        match (&self.backend).read(&mut buffer[..self.from_backend.get()]) {
             Ok(0) => Some(End::Backend),
             Ok(count) => {
                 self.bytes.response.inc_by(count as u64);
+                self.from_backend.read(count);
                 self.tap.backend_bytes(&buffer[..count], &mut self.out, &mut self.calls);
                 self.send(&[], &buffer[..count])
             }

@@ -1,4 +1,4 @@
-//! Writing the tap's outputs to a socket without waiting for it.
+//! How much is read from a socket at once, and writing the tap's outputs to one without waiting for it.
 
 use std::io::{self, ErrorKind, IoSlice, Write as _};
 use std::os::unix::net::UnixStream;
@@ -9,6 +9,32 @@ use koord_tap::Out;
 const MAX_SLICES: usize = 64;
 /// Spare memory that an emptied backlog keeps.
 const KEPT_CAPACITY: usize = 64 * 1024;
+
+/// Octets read at once. A relay that takes a whole message of a few hundred KiB before it passes on the first octet
+/// leaves the other side idle meanwhile.
+pub(super) const READ_SIZE: usize = 64 * 1024;
+/// Octets read at once in the midst of a long message, where fewer calls of the kernel are worth more.
+pub(super) const BULK_READ_SIZE: usize = 256 * 1024;
+/// Full reads in a row that make a message a long one.
+const BULK_AFTER: u32 = 6;
+
+/// How much to read next from one side.
+#[derive(Debug, Default)]
+pub(super) struct ReadSize {
+    /// Full reads in a row.
+    full: u32,
+}
+
+impl ReadSize {
+    pub(super) fn get(&self) -> usize {
+        if self.full < BULK_AFTER { READ_SIZE } else { BULK_READ_SIZE }
+    }
+
+    /// Takes into account how much the last read gave.
+    pub(super) fn read(&mut self, count: usize) {
+        self.full = if count < READ_SIZE { 0 } else { self.full.saturating_add(1) };
+    }
+}
 
 /// Octets that a socket did not take yet.
 #[derive(Debug, Default)]
@@ -88,4 +114,23 @@ pub(super) fn send(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_long_message_is_read_in_large_pieces() {
+        let mut size = ReadSize::default();
+        for _ in 0..6 {
+            assert_eq!(size.get(), 65_536);
+            size.read(65_536);
+        }
+        assert_eq!(size.get(), 262_144);
+        size.read(65_536);
+        assert_eq!(size.get(), 262_144);
+        size.read(65_535);
+        assert_eq!(size.get(), 65_536);
+    }
 }
