@@ -114,8 +114,8 @@ impl<I: Interceptor> Connection<I> {
             out: Outputs::default(),
             to_client: Backlog::default(),
             to_backend: Backlog::default(),
-            from_client: ReadSize::default(),
-            from_backend: ReadSize::default(),
+            client_read_size: ReadSize::default(),
+            backend_read_size: ReadSize::default(),
             draining: false,
             linger_until: None,
             client_ended: false,
@@ -139,8 +139,8 @@ struct Pair<I: Interceptor> {
     out: Outputs,
     to_client: Backlog,
     to_backend: Backlog,
-    from_client: ReadSize,
-    from_backend: ReadSize,
+    client_read_size: ReadSize,
+    backend_read_size: ReadSize,
     draining: bool,
     /// When a drained connection is closed, if its client has not done so.
     linger_until: Option<Instant>,
@@ -274,7 +274,7 @@ impl<I: Interceptor> Pair<I> {
     }
 
     fn read_client(&mut self, buffer: &mut [u8]) -> Option<End> {
-        match (&self.client).read(&mut buffer[..self.from_client.get()]) {
+        match (&self.client).read(&mut buffer[..self.client_read_size.get()]) {
             Ok(0) if self.tap.is_blind() => {
                 // Such a client may still want its answer.
                 self.client_ended = true;
@@ -284,7 +284,7 @@ impl<I: Interceptor> Pair<I> {
             Ok(0) => Some(End::Client),
             Ok(count) => {
                 self.bytes.request.inc_by(count as u64);
-                self.from_client.read(count);
+                self.client_read_size.adapt(count);
                 self.tap.client_bytes(&buffer[..count], &mut self.out, &mut self.calls);
                 self.send(&buffer[..count], &[])
             }
@@ -294,11 +294,11 @@ impl<I: Interceptor> Pair<I> {
     }
 
     fn read_backend(&mut self, buffer: &mut [u8]) -> Option<End> {
-        match (&self.backend).read(&mut buffer[..self.from_backend.get()]) {
+        match (&self.backend).read(&mut buffer[..self.backend_read_size.get()]) {
             Ok(0) => Some(End::Backend),
             Ok(count) => {
                 self.bytes.response.inc_by(count as u64);
-                self.from_backend.read(count);
+                self.backend_read_size.adapt(count);
                 self.tap.backend_bytes(&buffer[..count], &mut self.out, &mut self.calls);
                 self.send(&[], &buffer[..count])
             }

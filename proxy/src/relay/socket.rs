@@ -12,7 +12,7 @@ const KEPT_CAPACITY: usize = 64 * 1024;
 
 /// Octets read at once. A relay that takes a whole message of a few hundred KiB before it passes on the first octet
 /// leaves the other side idle meanwhile.
-pub(super) const READ_SIZE: usize = 64 * 1024;
+const READ_SIZE: usize = 64 * 1024;
 /// Octets read at once in the midst of a long message, where fewer calls of the kernel are worth more.
 pub(super) const BULK_READ_SIZE: usize = 256 * 1024;
 /// Full reads in a row that make a message a long one.
@@ -30,8 +30,8 @@ impl ReadSize {
         if self.full < BULK_AFTER { READ_SIZE } else { BULK_READ_SIZE }
     }
 
-    /// Takes into account how much the last read gave.
-    pub(super) fn read(&mut self, count: usize) {
+    /// Adapts to how much the last read gave.
+    pub(super) fn adapt(&mut self, count: usize) {
         self.full = if count < READ_SIZE { 0 } else { self.full.saturating_add(1) };
     }
 }
@@ -125,12 +125,12 @@ mod tests {
         let mut size = ReadSize::default();
         for _ in 0..6 {
             assert_eq!(size.get(), 65_536);
-            size.read(65_536);
+            size.adapt(65_536);
         }
         assert_eq!(size.get(), 262_144);
-        size.read(65_536);
+        size.adapt(65_536);
         assert_eq!(size.get(), 262_144);
-        size.read(65_535);
+        size.adapt(65_535);
         assert_eq!(size.get(), 65_536);
     }
 }

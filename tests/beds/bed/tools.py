@@ -197,8 +197,13 @@ def all_sets():
 @contextlib.contextmanager
 def locked(name):
     """Holds an exclusive lock file of the cache folder: two runs never build the same thing at once."""
-    with open(cache_folder() / f"{name}.lock", "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    path = cache_folder() / f"{name}.lock"
+    with open(path, "w", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another run holds {path}: waiting for its end", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

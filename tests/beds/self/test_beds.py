@@ -5,11 +5,15 @@ import importlib.machinery
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
+import unittest.mock
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS / "beds"))
@@ -331,6 +335,28 @@ class Tools(unittest.TestCase):
             self.assertNotEqual(first, tools.ToolSet("x", None, (source,), "2").key())
             source.write_text("b", encoding="ascii")
             self.assertNotEqual(first, tools.ToolSet("x", None, (source,), "1").key())
+
+    def test_who_waits_for_another_run_says_so(self):
+        said, order = io.StringIO(), []
+
+        def second():
+            with tools.locked("x"):
+                order.append("second")
+
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, KOORD_CACHE=folder):
+            with contextlib.redirect_stdout(said):
+                waiting = threading.Thread(target=second)
+                with tools.locked("x"):
+                    self.assertEqual(said.getvalue(), "")
+                    waiting.start()
+                    for _ in range(500):
+                        if said.getvalue():
+                            break
+                        time.sleep(0.01)
+                    order.append("first")
+                waiting.join()
+            self.assertEqual(said.getvalue(), f"another run holds {folder}/x.lock: waiting for its end\n")
+            self.assertEqual(order, ["first", "second"])
 
     def test_digest_in_critest_keeps_its_length(self):
         with tempfile.TemporaryDirectory() as folder:
