@@ -229,15 +229,25 @@ class ControlPlane:
         self.kubectl("apply", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
 
     def install_crds(self, folder=CRDS):
-        """Installs our custom resources and waits until each is served; returns their names."""
+        """Installs our custom resources and waits until each is served and described; returns their names."""
         files = sorted(folder.glob("*.yaml"))
         if not files:
             raise BedError(f"no custom resources in {folder}")
         for file in files:
             self.kubectl("apply", "--server-side", "-f", file)
-        names = json.loads(self.kubectl("get", "crd", "-o", "json"))["items"]
-        names = sorted(item["metadata"]["name"] for item in names)
+        definitions = json.loads(self.kubectl("get", "crd", "-o", "json"))["items"]
+        names = sorted(item["metadata"]["name"] for item in definitions)
         self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in names))
+        # Established says that the server may serve it: discovery, the resource and its OpenAPI document, which is what
+        # `kubectl explain` reads, each follow in a time of their own.
+        def served(spec):
+            # An answer such as 429 while the storage of a resource is made is one of the things to wait for.
+            with contextlib.suppress(BedError):
+                return is_served(spec, self.get)
+            return False
+
+        for definition in definitions:
+            wait_for(f"{definition['metadata']['name']} served and described", lambda spec=definition["spec"]: served(spec))
         return names
 
     def add_node(self, name, address="127.0.0.1", **more):
@@ -290,6 +300,23 @@ class ControlPlane:
     def service_account_kubeconfig(self, folder):
         """A kubeconfig file that reads the token of such a folder."""
         return self._write_kubeconfig(folder.name, {"tokenFile": str(folder / "token")})
+
+
+def is_served(spec, get):
+    """Whether every version of a custom resource that is to be served is in discovery, answers a list and is in the
+    OpenAPI document of its group. `get` reads a path of the API server as JSON, None where nothing is."""
+    kind, plural, group = spec["names"]["kind"], spec["names"]["plural"], spec["group"]
+    for version in (each["name"] for each in spec["versions"] if each["served"]):
+        path = f"apis/{group}/{version}"
+        resources = (get(f"/{path}") or {}).get("resources", [])
+        if plural not in (each["name"] for each in resources) or get(f"/{path}/{plural}?limit=1") is None:
+            return False
+        document = get("/openapi/v3")["paths"].get(path)
+        schemas = (document and get(document["serverRelativeURL"]) or {}).get("components", {}).get("schemas", {})
+        described = [each for schema in schemas.values() for each in schema.get("x-kubernetes-group-version-kind", [])]
+        if {"group": group, "version": version, "kind": kind} not in described:
+            return False
+    return True
 
 
 def token_subject(token):

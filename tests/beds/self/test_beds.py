@@ -374,6 +374,35 @@ class ControlPlane(unittest.TestCase):
         token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.AA"
         self.assertEqual(controlplane.token_subject(token), "system:serviceaccount:a:b")
 
+    def test_a_resource_is_served_when_the_last_of_its_places_has_it(self):
+        group, document = "/apis/a.example/v1", "/openapi/v3/apis/a.example/v1?hash=1"
+        spec = {
+            "group": "a.example",
+            "names": {"kind": "Thing", "plural": "things"},
+            "versions": [{"name": "v1", "served": True}, {"name": "v0", "served": False}],
+        }
+
+        def described(kind):
+            names = [{"group": "a.example", "version": "v1", "kind": kind}]
+            return {"components": {"schemas": {"a.example.v1": {"x-kubernetes-group-version-kind": names}, "Status": {}}}}
+
+        # In the order in which a server has them; of two kinds of one group the other may be described first.
+        steps = (
+            ("/openapi/v3", {"paths": {}}),
+            (group, {"resources": [{"name": "others"}]}),
+            (group, {"resources": [{"name": "others"}, {"name": "things"}]}),
+            (f"{group}/things?limit=1", {"items": []}),
+            (document, described("Other")),
+            ("/openapi/v3", {"paths": {"apis/a.example/v1": {"serverRelativeURL": document}}}),
+            (document, described("Thing")),
+        )
+        server = {}
+        for number, (path, answer) in enumerate(steps, 1):
+            server[path] = answer
+            self.assertEqual(controlplane.is_served(spec, server.get), number == len(steps), number)
+        spec["versions"][1]["served"] = True
+        self.assertFalse(controlplane.is_served(spec, server.get), "every version that is to be served")
+
     def test_free_ports_differ(self):
         ports = controlplane.free_ports(5)
         self.assertEqual(len(set(ports)), 5)
