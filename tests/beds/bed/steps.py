@@ -18,6 +18,11 @@ _CARGO_COUNT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed", re.
 _OWN_COUNT = re.compile(r"^(\d+) passed, (\d+) failed\s*$", re.MULTILINE)
 _ENDING_COUNT = re.compile(r": (\d+) passed, (\d+) failed, \d+ s\s*$", re.MULTILINE)
 
+# Of a failed step these are said again below the summary, where a log of which only the end is kept has them: lines that
+# name a failure, as our own scripts, cargo and critest write them, and the last ones.
+_FAILURE = re.compile(r"^\s*(FAILED|different:?|test .* \.\.\. FAILED|thread '.*panicked at|error(\[\w+\])?:|[\w.]*Error:)(\s|$)")
+FAILURE_LINES, LAST_LINES = 20, 10
+
 
 @dataclasses.dataclass(frozen=True)
 class Step:
@@ -41,6 +46,7 @@ class Outcome:
     passed: int
     failed: int
     earlier: bool = False  # passed in a run before this one
+    worst: tuple = ()  # of what it said: where it failed, and the last lines
 
 
 def count(text):
@@ -55,6 +61,12 @@ def count(text):
     if found:
         return int(found[-1]), 0
     return 0, 0
+
+
+def worst_of(lines):
+    """Lines that name a failure, the first of them, and the last lines, in their order."""
+    named = [line for line in lines[:-LAST_LINES] if _FAILURE.match(line)]
+    return (*named[:FAILURE_LINES], *lines[-LAST_LINES:])
 
 
 def _end(child):
@@ -102,7 +114,8 @@ def _run(step, log):
         passed, failed = (1, 0) if child.returncode == 0 else (0, 1)
     if child.returncode != 0:
         failed = max(1, failed)
-    return Outcome(step, child.returncode, time.monotonic() - start, passed, failed), text
+    worst = () if child.returncode == 0 else worst_of(text.splitlines())
+    return Outcome(step, child.returncode, time.monotonic() - start, passed, failed, worst=worst), text
 
 
 def run_all(suite, steps, commit=None, resume=False):
@@ -159,6 +172,10 @@ def _summary(suite, steps, outcomes, seconds):
         print(f"  {state} {outcome.step.name:{width}}  {outcome.seconds:6.0f} s  {outcome.passed:5} passed  {outcome.failed:3} failed")
     for step in steps[len(outcomes) :]:
         print(f"  not run {step.name}")
+    for outcome in outcomes:
+        if outcome.status:
+            print(f"{outcome.step.name}, exit status {outcome.status}:")
+            print("".join(f"    {line}\n" for line in outcome.worst), end="")
     passed = sum(outcome.passed for outcome in outcomes)
     failed = sum(outcome.failed for outcome in outcomes) + (len(steps) - len(outcomes))
     print(f"{passed} passed, {failed} failed")

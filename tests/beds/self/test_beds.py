@@ -191,6 +191,25 @@ class Counts(unittest.TestCase):
     def test_no_count(self):
         self.assertEqual(steps.count("nothing\n"), (0, 0))
 
+    def test_what_a_failed_step_said_stands_below_the_summary(self):
+        said = io.StringIO()
+        many = "print('  FAILED a value: found 1')\nfor number in range(30): print('line', number)\nraise SystemExit(3)"
+        suite = [steps.Step("good", ("true",)), steps.Step("bad", (sys.executable, "-c", many)), steps.Step("silent", ("false",))]
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(steps, "TARGET", pathlib.Path(folder)):
+            with unittest.mock.patch.object(steps, "REPOSITORY", pathlib.Path(folder)), contextlib.redirect_stdout(said):
+                self.assertEqual(steps.run_all("some", suite), 1)
+        ending = ["bad, exit status 3:", "      FAILED a value: found 1", *(f"    line {number}" for number in range(20, 30))]
+        ending += ["silent, exit status 1:", "1 passed, 2 failed"]
+        self.assertEqual(said.getvalue().splitlines()[-len(ending) :], ending)
+
+    def test_lines_that_name_a_failure(self):
+        good = ["test a ... ok", "  ok     errors: none", "warning: x", "  0 failed", "no error: here"]
+        bad = ["test b ... FAILED", "thread 'b' (7) panicked at x.rs:1:", "error[E0308]: x", "error: y", "bed.layout.BedError: z", "  FAILED c"]
+        last = [f"line {number}" for number in range(10)]
+        self.assertEqual(steps.worst_of([*good, *bad, *good, *last]), (*bad, *last))
+        self.assertEqual(steps.worst_of(bad), tuple(bad), "no line twice")
+        self.assertEqual(len(steps.worst_of(["error: y"] * 99)), 30)
+
 
 class GoingOn(unittest.TestCase):
     """Steps that passed count for the commit they passed on."""
