@@ -288,7 +288,17 @@ class ControlPlane:
         shutil.copy(self.authority.certificate, folder / "ca.crt")
         (folder / "namespace").write_text(namespace, encoding="ascii")
         self.new_token(folder, namespace, name)
+        user = f"system:serviceaccount:{namespace}:{name}"
+        wait_for(f"permissions of {user}", lambda: self.may(user, rules[-1]))
         return folder
+
+    def may(self, user, rule):
+        """Whether a user has one of the permissions of a rule. The server learns of roles a moment after they are stored."""
+        resource, _, subresource = rule["resources"][0].partition("/")
+        asked = {"verb": rule["verbs"][0], "group": rule["apiGroups"][0], "resource": resource, "subresource": subresource}
+        review = {"spec": {"user": user, "resourceAttributes": asked}}
+        answer = self.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        return json.loads(answer)["status"]["allowed"]
 
     def new_token(self, folder, namespace, name):
         """Puts a fresh token into the folder, in one step as the kubelet does."""
