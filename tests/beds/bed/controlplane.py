@@ -238,14 +238,15 @@ class ControlPlane:
         definitions = json.loads(self.kubectl("get", "crd", "-o", "json"))["items"]
         names = sorted(item["metadata"]["name"] for item in definitions)
         self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in names))
-        # Established says that the server may serve it: discovery, the resource and its OpenAPI document, which is what
-        # `kubectl explain` reads, each follow in a time of their own.
+
         def served(spec):
             # An answer such as 429 while the storage of a resource is made is one of the things to wait for.
             with contextlib.suppress(BedError):
                 return is_served(spec, self.get)
             return False
 
+        # Established says that the server may serve it: discovery, the resource and its OpenAPI document, which is what
+        # `kubectl explain` reads, each follow in a time of their own.
         for definition in definitions:
             wait_for(f"{definition['metadata']['name']} served and described", lambda spec=definition["spec"]: served(spec))
         return names
@@ -288,6 +289,7 @@ class ControlPlane:
         shutil.copy(self.authority.certificate, folder / "ca.crt")
         (folder / "namespace").write_text(namespace, encoding="ascii")
         self.new_token(folder, namespace, name)
+        # One role has all rules: when one of them is known, all are.
         user = f"system:serviceaccount:{namespace}:{name}"
         wait_for(f"permissions of {user}", lambda: self.may(user, rules[-1]))
         return folder
